@@ -6,8 +6,6 @@
 // Exit codes: 0 ok; 1 bad input, an invalid packing, or (--floors) a floor that is missed; 2 usage.
 #include <sys/resource.h>
 
-#include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -20,8 +18,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "bench/plan_quality/contenders.h"
 #include "bench/plan_quality/floors.h"
 #include "bench/plan_quality/instances.h"
@@ -42,7 +38,6 @@ ABSL_FLAG(double, baseline_limit, 120, "Seconds that online_best_fit may take; m
 ABSL_FLAG(int, threads, 2, "Threads of the portfolio.");
 ABSL_FLAG(std::uint64_t, seed, 1, "Seed of whatever draws at random.");
 ABSL_FLAG(std::string, json, "", "Write the results here as JSON.");
-ABSL_FLAG(bool, markdown, false, "Print a Markdown table.");
 ABSL_FLAG(bool, floors, false, "Only the portfolio, only instances with a floor; exit code 1 if one is missed.");
 
 namespace stalloc::planner {
@@ -97,29 +92,6 @@ absl::Status RunInstance(const BenchInstance& instance, const std::vector<Conten
   return absl::OkStatus();
 }
 
-RunFacts FactsOf(const std::vector<std::string>& arguments) {
-  return {.date = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
-          .version = STALLOC_VERSION,
-          .compiler = STALLOC_COMPILER,
-          .command_line = absl::StrCat("plan_quality_bench ", CommandLineWithoutFolders(arguments)),
-          .threads = absl::GetFlag(FLAGS_threads),
-          .time_limit_s = absl::GetFlag(FLAGS_time_limit),
-          .baseline_limit_s = absl::GetFlag(FLAGS_baseline_limit)};
-}
-
-// To a temporary name first: a reader never sees half of it.
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".tmp");
-  std::ofstream out(temporary);
-  out << text;
-  out.close();
-  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return absl::UnavailableError(absl::StrCat("cannot write ", path));
-  }
-  return absl::OkStatus();
-}
-
 Bytes PeakResidentBytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -152,9 +124,14 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
       return Fail(status.message());
     }
   }
-  std::cout << (absl::GetFlag(FLAGS_markdown) ? ResultsMarkdown(measurements) : ResultsText(measurements));
+  std::cout << ResultsMarkdown(measurements);
   if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
-    if (absl::Status status = WriteFile(path, ResultsJson(measurements, FactsOf(arguments))); !status.ok()) {
+    const Limits limits{absl::GetFlag(FLAGS_threads), absl::GetFlag(FLAGS_time_limit),
+                        absl::GetFlag(FLAGS_baseline_limit)};
+    if (absl::Status status = WriteFile(
+            path, ResultsJson(measurements, FactsOf("plan_quality_bench", arguments, STALLOC_VERSION, STALLOC_COMPILER),
+                              limits));
+        !status.ok()) {
       return Fail(status.message());
     }
   }
@@ -166,13 +143,13 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
 
 int main(int argc, char** argv) {
   using namespace stalloc::planner;  // NOLINT
-  const CommandSyntax syntax{"plan_quality_bench",
-                             "[FILE.csv]...",
-                             "The portfolio against simple heuristics: ratio to the load bound and seconds of solving.",
-                             "",
-                             {"root", "instance", "input", "solver", "time_limit", "baseline_limit", "threads", "seed",
-                              "json", "markdown", "floors"},
-                             "plan_quality_bench --time-limit 5 --markdown\nplan_quality_bench instance.csv\n"};
+  const CommandSyntax syntax{
+      "plan_quality_bench",
+      "[FILE.csv]...",
+      "The portfolio against simple heuristics: ratio to the load bound and seconds of solving.",
+      "",
+      {"root", "instance", "input", "solver", "time_limit", "baseline_limit", "threads", "seed", "json", "floors"},
+      "plan_quality_bench --time-limit 5\nplan_quality_bench instance.csv\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(HelpText(syntax, "stalloc-planner"), {{"stalloc-planner ", ""}});

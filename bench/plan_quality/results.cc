@@ -1,15 +1,10 @@
 #include "bench/plan_quality/results.h"
 
 #include <algorithm>
-#include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "planner/report/json_writer.h"
-#include "planner/report/text_table.h"
 
 namespace stalloc::planner {
 namespace {
@@ -68,44 +63,20 @@ void WriteMeasurement(const Measurement& measurement, JsonWriter& json) {
 
 }  // namespace
 
-std::string ResultsText(const std::vector<Measurement>& measurements) {
-  const std::vector<Row> rows = TableRows(measurements);
-  TextTable table(rows[0]);
-  for (std::size_t i = 1; i < rows.size(); ++i) table.AddRow(rows[i]);
-  return table.Render();
-}
-
 std::string ResultsMarkdown(const std::vector<Measurement>& measurements) {
-  const std::vector<Row> rows = TableRows(measurements);
-  std::string text = absl::StrCat("| ", absl::StrJoin(rows[0], " | "), " |\n|---");
-  for (std::size_t i = 1; i < rows[0].size(); ++i) absl::StrAppend(&text, "|---:");
-  absl::StrAppend(&text, "|\n");
-  for (std::size_t i = 1; i < rows.size(); ++i) absl::StrAppend(&text, "| ", absl::StrJoin(rows[i], " | "), " |\n");
-  return text;
+  return MarkdownTable(TableRows(measurements));
 }
 
-std::string ResultsJson(const std::vector<Measurement>& measurements, const RunFacts& facts) {
+std::string ResultsJson(const std::vector<Measurement>& measurements, const RunFacts& facts, const Limits& limits) {
   JsonWriter json;
   json.BeginObject().Key("benchmark").Value("plan_quality").Key("date").Value(facts.date);
   json.Key("version").Value(facts.version).Key("compiler").Value(facts.compiler);
-  json.Key("command_line").Value(facts.command_line).Key("threads").Value(facts.threads);
-  json.Key("time_limit_s").Value(facts.time_limit_s).Key("baseline_limit_s").Value(facts.baseline_limit_s);
+  json.Key("command_line").Value(facts.command_line).Key("threads").Value(limits.threads);
+  json.Key("time_limit_s").Value(limits.time_limit_s).Key("baseline_limit_s").Value(limits.baseline_limit_s);
   json.Key("results").BeginArray();
   for (const Measurement& measurement : measurements) WriteMeasurement(measurement, json);
   json.EndArray().EndObject();
   return json.Take();
-}
-
-std::string CommandLineWithoutFolders(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words;
-  for (const std::string& argument : arguments) {
-    const std::size_t equals = argument.find('=');
-    const std::size_t value = absl::StartsWith(argument, "-") && equals != std::string::npos ? equals + 1 : 0;
-    std::vector<std::string> items = absl::StrSplit(argument.substr(value), ',');
-    for (std::string& item : items) item = std::filesystem::path(item).filename().string();
-    words.push_back(absl::StrCat(argument.substr(0, value), absl::StrJoin(items, ",")));
-  }
-  return absl::StrJoin(words, " ");
 }
 
 }  // namespace stalloc::planner

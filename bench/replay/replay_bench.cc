@@ -5,9 +5,7 @@
 //
 // Exit codes: 0 ok; 1 bad input, a block that overlaps another, or (--floors) a floor that is missed; 2 usage.
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -22,9 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "bench/plan_quality/results.h"
+#include "bench/plan_quality/output.h"
 #include "bench/replay/edits.h"
 #include "bench/replay/experiment.h"
 #include "bench/replay/floors.h"
@@ -59,7 +55,6 @@ ABSL_FLAG(double, time_limit, stalloc::planner::kDefaultPackingSeconds,
 ABSL_FLAG(int, threads, 2, "Threads of that search.");
 ABSL_FLAG(std::uint64_t, seed, 1, "Seed of whatever draws at random.");
 ABSL_FLAG(std::string, json, "", "Write the results here as JSON.");
-ABSL_FLAG(bool, markdown, false, "Print Markdown tables.");
 
 namespace stalloc::bench {
 namespace {
@@ -188,32 +183,11 @@ int ReportFloors(const std::vector<FloorResult>& floors) {
   return missed == 0 ? 0 : 1;
 }
 
-RunFacts FactsOf(const std::vector<std::string>& arguments) {
-  return {.date = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone()),
-          .version = STALLOC_VERSION,
-          .compiler = STALLOC_COMPILER,
-          .command_line = absl::StrCat("replay_bench ", planner::CommandLineWithoutFolders(arguments))};
-}
-
-// To a temporary name first: a reader never sees half of it.
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".tmp");
-  std::ofstream out(temporary);
-  out << text;
-  out.close();
-  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return absl::UnavailableError(absl::StrCat("cannot write ", path));
-  }
-  return absl::OkStatus();
-}
-
 int Run(const std::vector<std::string>& arguments, const std::vector<std::string>& files) {
   absl::StatusOr<ExperimentOptions> options = OptionsFromFlags();
   if (!options.ok()) return Fail(options.status().message(), 2);
   const bool with_floors = absl::GetFlag(FLAGS_floors);
   if (files.empty() != with_floors) return Fail("expected recorded runs, or --floors and none", 2);
-  const bool markdown = absl::GetFlag(FLAGS_markdown);
   std::vector<Experiment> experiments;
   std::vector<FloorResult> floors;
   for (const std::string& file : files) {
@@ -223,12 +197,13 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
     absl::StatusOr<std::vector<FloorResult>> measured = MeasureFloors(*options);
     if (!measured.ok()) return Fail(measured.status().message());
     floors = *std::move(measured);
-    std::cout << FloorTable(floors, markdown);
+    std::cout << FloorTable(floors);
   } else {
-    std::cout << ExperimentTable(experiments, markdown);
+    std::cout << ExperimentTable(experiments);
   }
   if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
-    const absl::Status status = WriteFile(path, ResultsJson(experiments, floors, FactsOf(arguments)));
+    const planner::RunFacts facts = planner::FactsOf("replay_bench", arguments, STALLOC_VERSION, STALLOC_COMPILER);
+    const absl::Status status = planner::WriteFile(path, ResultsJson(experiments, floors, facts));
     if (!status.ok()) return Fail(status.message());
   }
   return with_floors ? ReportFloors(floors) : 0;
@@ -245,8 +220,8 @@ int main(int argc, char** argv) {
       "",
       {"plan_from", "serve", "orders", "cut_tail",   "edit",    "scale", "marks",  "dynamic",
        "without",   "lag",   "card",   "late",       "late_by", "times", "floors", "auto",
-       "await",     "floor", "root",   "time_limit", "threads", "seed",  "json",   "markdown"},
-      "replay_bench --floors\nreplay_bench run1/trace/rank00000.trace --serve 4-18 --markdown\n"};
+       "await",     "floor", "root",   "time_limit", "threads", "seed",  "json"},
+      "replay_bench --floors\nreplay_bench run1/trace/rank00000.trace --serve 4-18\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (stalloc::planner::AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(stalloc::planner::HelpText(syntax, "stalloc-planner"), {{"stalloc-planner ", ""}});

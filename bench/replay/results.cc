@@ -6,7 +6,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/report/json_writer.h"
-#include "planner/report/text_table.h"
 
 namespace stalloc::bench {
 namespace {
@@ -26,19 +25,6 @@ std::string RatioText(double ratio) { return absl::StrFormat("%.5f", ratio); }
 
 std::string OrderText(const Experiment& experiment) {
   return absl::StrCat(absl::StrJoin(experiment.planned, ","), " -> ", absl::StrJoin(experiment.served, ","));
-}
-
-std::string Table(const std::vector<Row>& rows, bool markdown) {
-  if (!markdown) {
-    planner::TextTable table(rows[0]);
-    for (std::size_t i = 1; i < rows.size(); ++i) table.AddRow(rows[i]);
-    return table.Render();
-  }
-  std::string text = absl::StrCat("| ", absl::StrJoin(rows[0], " | "), " |\n|---");
-  for (std::size_t i = 1; i < rows[0].size(); ++i) absl::StrAppend(&text, "|---:");
-  absl::StrAppend(&text, "|\n");
-  for (std::size_t i = 1; i < rows.size(); ++i) absl::StrAppend(&text, "| ", absl::StrJoin(rows[i], " | "), " |\n");
-  return text;
 }
 
 void WriteKind(const Experiment& experiment, std::size_t kind, JsonWriter& json) {
@@ -125,7 +111,7 @@ double MeanRatio(const FloorResult& result, Bytes Experiment::*held) {
 
 }  // namespace
 
-std::string ExperimentTable(const std::vector<Experiment>& experiments, bool markdown) {
+std::string ExperimentTable(const std::vector<Experiment>& experiments) {
   std::vector<Row> rows = {{"run", "planned -> served", "live GiB", "held / live", "native", "expandable", "planned",
                             "dynamic", "upstream", "growth steps"}};
   for (const Experiment& experiment : experiments) {
@@ -136,10 +122,10 @@ std::string ExperimentTable(const std::vector<Experiment>& experiments, bool mar
                     absl::StrCat(replayed.requests[1]), absl::StrCat(replayed.requests[2]),
                     absl::StrCat(replayed.growths.size())});
   }
-  return Table(rows, markdown);
+  return planner::MarkdownTable(rows);
 }
 
-std::string FloorTable(const std::vector<FloorResult>& floors, bool markdown) {
+std::string FloorTable(const std::vector<FloorResult>& floors) {
   std::vector<Row> rows = {{"floor", "held / live at most", "found (mean)", "worst", "of", "native", "expandable", ""}};
   for (const FloorResult& result : floors) {
     const Spread spread = RatioSpread(result.experiments);
@@ -147,11 +133,11 @@ std::string FloorTable(const std::vector<FloorResult>& floors, bool markdown) {
                     absl::StrCat(result.experiments.size()), RatioText(MeanRatio(result, &Experiment::native_bytes)),
                     RatioText(MeanRatio(result, &Experiment::expandable_bytes)), result.held() ? "held" : "missed"});
   }
-  return Table(rows, markdown);
+  return planner::MarkdownTable(rows);
 }
 
 std::string ResultsJson(const std::vector<Experiment>& experiments, const std::vector<FloorResult>& floors,
-                        const RunFacts& facts) {
+                        const planner::RunFacts& facts) {
   JsonWriter json;
   json.BeginObject().Key("benchmark").Value("replay").Key("date").Value(facts.date);
   json.Key("version").Value(facts.version).Key("compiler").Value(facts.compiler);

@@ -252,12 +252,12 @@ TEST(FloorsTest, EachIsNamedOnceAndAMissIsSeen) {
   EXPECT_TRUE(result.held());
   result.experiments[1].replayed.peak_held_bytes = 1021;
   EXPECT_FALSE(result.held());
-  EXPECT_THAT(FloorTable({result}, true), HasSubstr("| 1.01000 | 1.01050 | 1.02100 | 2 |"));
+  EXPECT_THAT(FloorTable({result}), HasSubstr("| 1.01000 | 1.01050 | 1.02100 | 2 |"));
 }
 
 TEST(ResultsTest, TableAndJsonHaveTheFigures) {
   const Experiment experiment = RunExperiment(Cut(kSteady), {}).value();
-  EXPECT_THAT(ExperimentTable({experiment}, true), HasSubstr("| script | 0,1,2 -> 3 | 0.013 | 1.07692 |"));
+  EXPECT_THAT(ExperimentTable({experiment}), HasSubstr("| script | 0,1,2 -> 3 | 0.013 | 1.07692 |"));
   Experiment grown = experiment;
   grown.replayed.growths = {{7, 1000, 4 * kMiB, 8 * kMiB, 6 * kMiB}, {9, 3000, 2 * kMiB, 10 * kMiB, 9 * kMiB}};
   EXPECT_EQ(grown.replayed.growth_bytes(), 6 * kMiB);
