@@ -11,8 +11,9 @@ bool PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges
   const Lock lock(mutex_);
   const GranuleRange all = lent_.RangeOf(pool);
   LetGoOfLaunches(all);
-  if (!freed_.OnlyThisDevicesIn(all.lo, all.hi)) return false;
-  freed_.Take(all.lo, all.hi, kNoStream);
+  const auto is_done = [this](const GranuleRange& range) { return freed_.OnlyThisDevicesIn(range.lo, range.hi); };
+  if (!std::ranges::all_of(ranges, is_done)) return false;
+  for (const GranuleRange& range : ranges) freed_.Take(range.lo, range.hi, kNoStream);
   lent_.Open(pool, ranges, graphs);
   for (const GranuleRange& range : given) OccupyForLaunch(range, 0);
   return true;

@@ -136,8 +136,7 @@ void GraphLending::TryToLend(Pool& pool, StreamHandle stream) noexcept {
     const PoolLayout layout(catalog.Requests());
     const bool is_planned = IsPlanned(pool, catalog, layout);
     if (!is_planned && !is_settled) return;
-    const bool has_place = pool.place.bytes > 0;
-    if (layout.empty() || (has_place && !parts_.engine->LentBlocks(pool.index).empty())) return;
+    if (layout.empty() || !CanLendAroundBlocks(pool, catalog)) return;
     if (catalog.Lendable().empty()) pool.hopeless = version;
     const bool may_lend = pool.hopeless != version && pool.state != State::kOver;
     if (may_lend && (is_planned || FindPlace(pool, layout))) Lend(pool, *found, layout, stream);
@@ -145,9 +144,19 @@ void GraphLending::TryToLend(Pool& pool, StreamHandle stream) noexcept {
   }
 }
 
-// Of a pool that is not as the plan has it; slots there serve nobody.
-bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) noexcept {
+// Blocks that a launch found in its way lie at their addresses, in memory of their own. What they overwrote before may
+// be carried to a launch; that is followed for open bytes alone, so all of it has to be written anew by then.
+bool GraphLending::CanLendAroundBlocks(const Pool& pool, const PoolCatalog& catalog) const {
+  if (pool.place.bytes == 0 || BlocksIn(pool).empty()) return true;
+  if (parts_.poison != nullptr) return false;  // what is carried in closed bytes is overwritten, too
+  const auto is_whole = [this](const GraphRanges& graph) { return parts_.engine->GiverOfUsed(graph) == 0; };
+  return pool.graphs.size() == catalog.graph_count() && std::ranges::all_of(pool.graphs, is_whole);
+}
+
+// Of a pool that is not as the plan has it; slots there serve nobody. While blocks lie in its place it gets no other.
+bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) {
   if (!pool.of_plan.has_value() && layout.bytes() <= pool.place.bytes) return true;
+  if (pool.place.bytes > 0 && !parts_.engine->LentBlocks(pool.index).empty()) return false;
   const std::optional<PlanEngine::LentPlace> place = parts_.engine->AddLentPool(layout.bytes());
   if (!place.has_value()) {
     pool.state = State::kOver;
@@ -200,28 +209,50 @@ void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& la
       parts_.device, pool.number, HumanBytes(bytes).text);
 }
 
-// What is mapped of the pool's pieces.
+// What is mapped of the pool's pieces. Where blocks live, which have memory of their own there, nothing is.
 std::vector<GranuleRange> GraphLending::Borrow(const Pool& pool, const PoolPlaces& places) {
-  parts_.chunks->ReleaseOwned(pool.place);  // what blocks had that are gone
   parts_.arena->EndBorrowing(pool.place);
+  ReleaseOwned(pool);
   GranuleRanges mapped;
   for (const PoolPlaces::Piece& piece : places.pieces()) {
-    Bytes bytes = 0;
-    const DriverStatus status = parts_.arena->Borrow(piece.offset, piece.address, PoolLayout::kExtentUnit, &bytes);
-    if (bytes > 0) mapped.push_back({WholeGranules(piece.offset), WholeGranules(piece.offset + bytes)});
-    if (status.ok() || !mapped.empty()) continue;
-    Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device, pool.number,
-        status.call, status.native);
-    break;
+    for (const Arena::Range& hole : parts_.arena->HolesIn(piece.offset, PoolLayout::kExtentUnit)) {
+      Bytes bytes = 0;
+      const Address from = piece.address + (hole.offset - piece.offset);
+      const DriverStatus status = parts_.arena->Borrow(hole.offset, from, hole.bytes, &bytes);
+      if (bytes > 0) mapped.push_back({WholeGranules(hole.offset), WholeGranules(hole.offset + bytes)});
+      if (status.ok() || !mapped.empty()) continue;
+      Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device, pool.number,
+          status.call, status.native);
+      return {};
+    }
   }
   return mapped;
+}
+
+// What blocks had in the pool's place that are gone.
+void GraphLending::ReleaseOwned(const Pool& pool) {
+  std::vector<Arena::Range> blocks = BlocksIn(pool);
+  std::ranges::sort(blocks, {}, &Arena::Range::offset);
+  Offset begin = pool.place.offset;
+  for (const Arena::Range& block : blocks) {
+    if (block.offset > begin) parts_.chunks->ReleaseOwned({begin, block.offset - begin});
+    begin = block.offset + block.bytes;
+  }
+  if (const Offset end = pool.place.offset + pool.place.bytes; end > begin) {
+    parts_.chunks->ReleaseOwned({begin, end - begin});
+  }
+}
+
+std::vector<Arena::Range> GraphLending::BlocksIn(const Pool& pool) const {
+  std::vector<Arena::Range> ranges;
+  for (const LiveBlock& block : parts_.engine->LentBlocks(pool.index)) ranges.push_back({block.offset, block.bytes});
+  return ranges;
 }
 
 // Taking back ---------------------------------------------------------------------------------------------------------
 
 DriverStatus GraphLending::OwnBlocks(Pool& pool) noexcept {
-  std::vector<Arena::Range> ranges;
-  for (const LiveBlock& block : parts_.engine->LentBlocks(pool.index)) ranges.push_back({block.offset, block.bytes});
+  const std::vector<Arena::Range> ranges = BlocksIn(pool);
   if (ranges.empty()) return {};
   DriverStatus status = parts_.chunks->OwnBorrowed(ranges);
   if (status.code == DriverCode::kOutOfMemory && parts_.chunks->GiveBack() > 0) {

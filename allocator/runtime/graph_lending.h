@@ -99,9 +99,12 @@ class GraphLending {
   // All REQUIRE: the pool's mutex is held.
   void TryToLend(Pool& pool, StreamHandle stream) noexcept;
   [[nodiscard]] bool IsPlanned(const Pool& pool, const PoolCatalog& catalog, const PoolLayout& layout) const;
-  [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout) noexcept;
+  [[nodiscard]] bool CanLendAroundBlocks(const Pool& pool, const PoolCatalog& catalog) const;
+  [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout);
   void Lend(Pool& pool, const GraphPool& found, const PoolLayout& layout, StreamHandle stream);
   [[nodiscard]] std::vector<GranuleRange> Borrow(const Pool& pool, const PoolPlaces& places);
+  void ReleaseOwned(const Pool& pool);
+  [[nodiscard]] std::vector<Arena::Range> BlocksIn(const Pool& pool) const;
   [[nodiscard]] Answer MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
   [[nodiscard]] Answer NoteLaunch(const GraphRanges& graph) noexcept;
   [[nodiscard]] Answer CarriedGone(const GraphRanges& graph) const noexcept;

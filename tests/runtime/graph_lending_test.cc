@@ -159,6 +159,34 @@ TEST_F(GraphLendingTest, WhatHasNoRoomInTheArenaLiesInThePool) {
   EXPECT_FALSE(program_->IsLent(program_->Allocate(3000 * kBlockAlignment, kStream))) << "no more";
 }
 
+// It lies in memory of its own, amid the pool's addresses, and stays: the rest is lent again.
+TEST_F(GraphLendingTest, ThePoolIsLentAgainAroundABlockThatWasInTheWay) {
+  Start();
+  const Block filler = program_->Allocate(GraphProgram::kArena, kStream);
+  ASSERT_FALSE(program_->IsLent(filler));
+  Begin();
+  Begin();
+  Block stays = program_->Allocate(2048 * kBlockAlignment, kStream);
+  ASSERT_TRUE(program_->IsLent(stays));
+  ASSERT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+  EXPECT_EQ(Graphs().surprises, 1u);
+  const Bytes held = program_->runtime().Stats().arena_bytes;
+  ASSERT_EQ(program_->Launch(kB, kOther), Verdict::kLaunch);
+  Begin();
+  EXPECT_EQ(Graphs().times_lent, 2u);
+  Begin();
+  Block other = program_->Allocate(2100 * kBlockAlignment, kStream);
+  EXPECT_TRUE(program_->IsLent(other));
+  EXPECT_EQ(program_->runtime().Stats().arena_bytes, held);
+  program_->Use(&stays);  // finds what its kernels wrote
+  program_->Use(&other);
+  program_->Free(other);
+  Begin();
+  EXPECT_EQ(Graphs().surprises, 1u);
+  program_->Use(&stays);
+  program_->Free(stays);
+}
+
 // Blocks of that size have been seen to live at a launch, elsewhere.
 TEST_F(GraphLendingTest, WhatLivesAtALaunchStaysOutOfThePool) {
   Start();
@@ -317,6 +345,7 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
     ++(verdict == Verdict::kLaunch ? outcome.launches : outcome.refused);
     return verdict;
   };
+  std::vector<Block> staying;
   for (int iteration = 0; iteration < 60 && program.device().GetFindings().count() == 0; ++iteration) {
     program.Iteration();
     const auto odd = random() % 12;
@@ -330,7 +359,16 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
     }
     // Without a slot, and of a size that was seldom there before.
     if (random() % 2 != 0) blocks.push_back(program.Allocate((2048 + random() % 256) * kBlockAlignment, eager));
-    if (odd == 3) launch(kA);  // a surprise
+    if (odd == 3) launch(kA);           // a surprise
+    if (odd == 5 && !blocks.empty()) {  // stays, in the way of the next launch
+      staying.push_back(blocks.back());
+      blocks.pop_back();
+    }
+    for (Block& block : staying) program.Use(&block);
+    if (odd == 6 && !staying.empty()) {
+      program.Free(staying.back());
+      staying.pop_back();
+    }
     for (Block& block : blocks) {
       program.Use(&block);
       program.Free(block);
@@ -339,6 +377,7 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
   }
   stop = true;
   meddler.join();
+  for (const Block& block : staying) program.Free(block);
   program.Free(filler);
   outcome.graphs = program.runtime().Stats().graphs;
   EXPECT_TRUE(program.device().Synchronize().ok());

@@ -28,8 +28,8 @@ class GraphProgram {
  public:
   using Verdict = LaunchListener::Verdict;
   static constexpr Bytes kGranularity = Bytes{2} << 20;
-  static constexpr Bytes kPool = 2 * kGranularity;  // as much of it is mapped
-  static constexpr Bytes kDead = 2560 * kBlockAlignment;
+  static constexpr Bytes kPool = 2 * kGranularity;        // as much of it is mapped
+  static constexpr Bytes kDead = 6656 * kBlockAlignment;  // more than a handle's
   static constexpr Bytes kCarried = 4 * kBlockAlignment;
   static constexpr Bytes kKept = 2 * kBlockAlignment;
   static constexpr Bytes kArena = 4 * kGranularity;  // of the plan
@@ -50,8 +50,11 @@ class GraphProgram {
       : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
         device_(std::make_unique<QueuedDevice>(*host_, options.seed, options.habits)) {
     EXPECT_TRUE(device_->Reserve(PoolLayout::kExtentUnit, &pool_).ok());
-    EXPECT_TRUE(device_->Create(kPool, &memory_).ok());
-    EXPECT_TRUE(device_->Map(pool_, kPool, memory_).ok());
+    for (Bytes at = 0; at < kPool; at += kGranularity) {
+      PhysicalHandle& handle = memory_.emplace_back();
+      EXPECT_TRUE(device_->Create(kGranularity, &handle).ok());
+      EXPECT_TRUE(device_->Map(pool_ + at, kGranularity, handle).ok());
+    }
     EXPECT_TRUE(device_->SetAccess(pool_, kPool).ok());
     plan_ = MakePlan(options);
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
@@ -66,7 +69,7 @@ class GraphProgram {
   }
   ~GraphProgram() {
     runtime_ = nullptr;
-    if (memory_ != 0) LeavePool();
+    if (!memory_.empty()) LeavePool();
   }
 
   [[nodiscard]] GraphPool& pool() { return pools_.Get(kNumber, kCpuDevice); }
@@ -124,9 +127,11 @@ class GraphProgram {
   // The pool's memory goes.
   void LeavePool() {
     EXPECT_TRUE(device_->Synchronize().ok());
-    EXPECT_TRUE(device_->Unmap(pool_, kPool).ok());
-    EXPECT_TRUE(device_->Release(memory_).ok());
-    memory_ = 0;
+    for (std::size_t i = 0; i < memory_.size(); ++i) {
+      EXPECT_TRUE(device_->Unmap(pool_ + i * kGranularity, kGranularity).ok());
+      EXPECT_TRUE(device_->Release(memory_[i]).ok());
+    }
+    memory_.clear();
   }
 
  private:
@@ -200,8 +205,8 @@ class GraphProgram {
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> host_;
   std::unique_ptr<QueuedDevice> device_;
-  Address pool_ = 0;  // as the native allocator has it
-  PhysicalHandle memory_ = 0;
+  Address pool_ = 0;                    // as the native allocator has it
+  std::vector<PhysicalHandle> memory_;  // the pool's
   GraphPools pools_;
   DevicePlan plan_;
   std::unique_ptr<DeviceRuntime> runtime_;
