@@ -42,6 +42,7 @@ struct FenceRange {
 struct MarkCensus {
   std::uint64_t iterations = 0;
   std::uint64_t automatic_iterations = 0;  // among them
+  std::uint64_t by_period = 0;             // iterations that no mark begins (period.h)
   std::uint64_t microbatches = 0;
   std::uint64_t optimizers = 0;
   std::uint64_t layers = 0;

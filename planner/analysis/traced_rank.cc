@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "planner/analysis/period.h"
+
 namespace stalloc::planner {
 namespace {
 
@@ -31,6 +33,8 @@ TracedRank FinishReading(LifetimeBuilder lifetimes, Trace head) {
   LifetimeBuilder::Lifetimes finished = lifetimes.Finish(traced.head);
   traced.segmentation = std::move(finished.segmentation);
   traced.devices = std::move(finished.devices);
+  // Whoever made a trace of a snapshot has looked for iterations by all that the snapshot knows.
+  if (traced.head.fingerprint.trace_mode != "snapshot") CutByPeriod(&traced);
   traced.head.tensors = {};
   traced.head.layer_inputs = {};
   return traced;

@@ -6,7 +6,12 @@ namespace stalloc::planner {
 
 MarkFindings MissingMarks(const MarkCensus& census) {
   MarkFindings findings;
-  if (census.iterations == 0) {
+  if (census.by_period > 0) {
+    findings.warnings.push_back(
+        absl::StrCat("no iteration marks: the period of the requests tells ", census.by_period,
+                     " iterations; a run follows its plan from mark to mark, so call stalloc.iteration() at the top of "
+                     "the training loop"));
+  } else if (census.iterations == 0) {
     findings.warnings.push_back(
         "no iteration marks: nothing can be planned (call stalloc.iteration() at the top of the training loop, or step "
         "a torch optimizer at least twice so that its hook places them)");

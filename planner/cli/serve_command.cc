@@ -32,11 +32,12 @@ absl::StatusOr<std::string> Caught(const Call& call) {
 }
 
 int RunServe(const std::vector<std::string>& positional, Streams streams) {
-  if (positional.size() != 1) {
-    return FailUsage("serve", absl::StrCat("expected one TRACE, found arguments: ", positional.size()), streams);
+  if (positional.size() > 1) {
+    return FailUsage("serve", absl::StrCat("expected at most one TRACE, found arguments: ", positional.size()),
+                     streams);
   }
   if (const std::string wrong = WrongBeside(); !wrong.empty()) return FailUsage("serve", wrong, streams);
-  Session session({positional[0], absl::GetFlag(FLAGS_beside), absl::GetFlag(FLAGS_ratio)});
+  Session session({positional.empty() ? "" : positional[0], absl::GetFlag(FLAGS_beside), absl::GetFlag(FLAGS_ratio)});
   for (std::string line; std::getline(std::cin, line);) {
     const absl::StatusOr<std::string> answer = Caught([&] { return session.Answer(line); });
     streams.out << (answer.ok() ? *answer : ErrorLine(answer.status())) << std::flush;
@@ -49,9 +50,10 @@ int RunServe(const std::vector<std::string>& positional, Streams streams) {
 const Command& ServeCommand() {
   static const Command command{
       {"serve",
-       "TRACE",
+       "[TRACE]",
        "Answers questions about a trace: reads a JSON object a line, and prints one a line, until its input ends.",
-       "A request is {\"request\": NAME, ...}: view, traced, search, play, plan. What fails is answered by "
+       "A request is {\"request\": NAME, ...}: view, traced, search, play, plan; period needs no TRACE. What fails is "
+       "answered by "
        "{\"error\": TEXT}.\n"
        "The trace is read by the first request, once. planner/README.md has the keys.\n",
        {"beside", "ratio"},

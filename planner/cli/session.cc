@@ -8,16 +8,17 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/analysis/period.h"
 #include "planner/analysis/rank_planner.h"
 #include "planner/cli/session_json.h"
 #include "planner/cli/stop_signal.h"
 #include "planner/cli/task_queue.h"
 #include "planner/cli/version.h"
 #include "planner/packing/portfolio.h"
-#include "planner/report/micro_batch_fit.h"
 #include "planner/report/run_view.h"
 #include "planner/trial/slot_trial.h"
 #include "planner/whatif/fit_search.h"
+#include "planner/whatif/micro_batch_fit.h"
 #include "proto/codec/plan_reader.h"
 #include "proto/codec/trace_reader.h"
 
@@ -125,6 +126,7 @@ absl::StatusOr<std::string> Session::Answer(const std::string& line) {
   absl::StatusOr<JsonObject> request = JsonObject::Parse(line);
   if (!request.ok()) return request.status();
   const std::string name = request->Text("request");
+  if (name == "period") return Period(&*request);
   for (const auto& [known, answer] : {std::pair("view", &Session::View),
                                       {"traced", &Session::Traced},
                                       {"search", &Session::Search},
@@ -135,7 +137,35 @@ absl::StatusOr<std::string> Session::Answer(const std::string& line) {
     return (this->*answer)(&*request);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("request: expected view, traced, search, play or plan, found '", name, "'"));
+      absl::StrCat("request: expected view, traced, search, play, plan or period, found '", name, "'"));
+}
+
+// Of a history that is no trace yet.
+absl::StatusOr<std::string> Session::Period(JsonObject* request) {
+  const auto bytes = [&](const char* key) {
+    const std::vector<double> numbers = request->Numbers(key);
+    return std::vector<Bytes>(numbers.begin(), numbers.end());
+  };
+  const std::vector<Bytes> sizes = bytes("sizes");
+  const std::vector<Bytes> live_before = bytes("live_before");
+  if (absl::Status status = request->Finish(); !status.ok()) return status;
+  if (live_before.size() < sizes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("live_before: expected at least ", sizes.size(),
+                                                   " numbers, as sizes has, found ", live_before.size()));
+  }
+  const PeriodCut found = FindPeriodCut(sizes, live_before);
+  JsonWriter json(JsonWriter::Style::kLine);
+  json.BeginObject().Key("begins").BeginArray();
+  for (const std::size_t begin : found.begins) json.Value(begin);
+  json.EndArray().Key("pile");
+  if (found.pile.has_value()) {
+    json.BeginObject().Key("repeats").Value(found.pile->repeats).Key("requests").Value(found.pile->requests);
+    json.Key("bytes").Value(found.pile->bytes).EndObject();
+  } else {
+    json.Null();
+  }
+  json.EndObject();
+  return json.Take();
 }
 
 absl::Status Session::Read() {

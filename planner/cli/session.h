@@ -42,6 +42,7 @@ class Session {
   // InvalidArgument: no iteration is marked.
   [[nodiscard]] absl::StatusOr<const Device*> DeviceAt(std::size_t index);
   [[nodiscard]] absl::StatusOr<const Device*> DeviceOf(JsonObject* request);
+  [[nodiscard]] absl::StatusOr<std::string> Period(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> View(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> Traced(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> Search(JsonObject* request);

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "planner/report/json_writer.h"
-#include "planner/report/scaling.h"
 #include "planner/whatif/fit_search.h"
+#include "planner/whatif/scaling.h"
 
 namespace stalloc::planner {
 

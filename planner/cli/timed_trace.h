@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "planner/analysis/traced_rank.h"
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 #include "proto/model/block_use.h"
 
 namespace stalloc::planner {

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "planner/analysis/peak.h"
+#include "planner/analysis/sweep.h"
 
 namespace stalloc::planner {
 namespace {

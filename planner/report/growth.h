@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 
 namespace stalloc::planner {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 #include "proto/model/plan.h"
 
 namespace stalloc::planner {

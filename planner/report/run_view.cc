@@ -5,19 +5,19 @@
 #include <optional>
 #include <vector>
 
-#include "planner/report/alternatives.h"
 #include "planner/report/block_tables.h"
 #include "planner/report/graph_pools.h"
 #include "planner/report/growth.h"
 #include "planner/report/iteration_table.h"
 #include "planner/report/json_writer.h"
 #include "planner/report/live_series.h"
-#include "planner/report/micro_batch_fit.h"
 #include "planner/report/plan_map.h"
 #include "planner/report/rank_json.h"
-#include "planner/report/scaling.h"
 #include "planner/report/span_tables.h"
 #include "planner/report/unused_spans.h"
+#include "planner/whatif/alternatives.h"
+#include "planner/whatif/micro_batch_fit.h"
+#include "planner/whatif/scaling.h"
 
 namespace stalloc::planner {
 namespace {

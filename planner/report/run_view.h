@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "planner/analysis/rank_report.h"
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 #include "proto/model/block_use.h"
 #include "proto/model/plan.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 
 namespace stalloc::planner {
 

@@ -11,7 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "planner/analysis/sweep.h"
-#include "planner/report/layer_pattern.h"
+#include "planner/facts/layer_pattern.h"
 
 namespace stalloc::planner {
 namespace {

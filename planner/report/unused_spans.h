@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 #include "planner/report/block_uses.h"
 
 namespace stalloc::planner {

@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "planner/report/layer_pattern.h"
+#include "planner/facts/layer_pattern.h"
 #include "planner/whatif/median.h"
 
 namespace stalloc::planner {
@@ -72,6 +72,7 @@ LayerUnits::Holding LayerUnits::HoldingOf(const LayerVisit& visit) const {
     if (allocation.outside || allocation.role != TensorRole::kNone) continue;
     if (allocation.free_event > visit.backward_end) {
       holding.left_bytes += allocation.bytes;
+      holding.all_left += allocation.bytes;
       holding.stored.push_back(static_cast<std::uint32_t>(i));
     }
     if (allocation.free_event < visit.backward_begin || allocation.free_event > visit.backward_end) continue;
@@ -137,8 +138,8 @@ void LayerUnits::FindUnits() {
     unit.at_least = unit.at_least || !holding.kept_known;
     unit.stores = unit.stores || !holding.stored.empty();
     unit.leaves = unit.leaves || holding.left_bytes > noticed_bytes_;
-    SegmentSums& sums =
-        of_segment[found->second][facts_.phases.spans()[facts_.phases.At(visits_[i].forward_begin)].segment];
+    unit.left += holding.all_left;
+    SegmentSums& sums = of_segment[found->second][SegmentOf(visits_[i])];
     ++sums.runs;
     sums.away += holding.away_bytes;
     sums.ns += facts_.clock.time_ns[visits_[i].forward_end] - facts_.clock.time_ns[visits_[i].forward_begin];
@@ -177,10 +178,37 @@ std::vector<std::size_t> LayerUnits::VisitsOf(const UnitChoice& choice, UnitUse 
   return visits;
 }
 
-RunEdit LayerUnits::EditOf(const UnitChoice& choice) const {
+std::uint32_t LayerUnits::SegmentOf(const LayerVisit& visit) const {
+  return facts_.phases.spans()[facts_.phases.At(visit.forward_begin)].segment;
+}
+
+Bytes LayerUnits::AwayAt(std::size_t unit, std::uint64_t event) const {
+  Bytes away = 0;
+  for (const std::size_t i : units_[unit].visits) {
+    if (visits_[i].forward_end <= event && event < visits_[i].backward_begin) away += holdings_[i].away_bytes;
+  }
+  return away;
+}
+
+Bytes LayerUnits::AwayIn(std::size_t unit, std::uint32_t segment) const {
+  Bytes away = 0;
+  for (const std::size_t i : units_[unit].visits) {
+    if (SegmentOf(visits_[i]) == segment) away += holdings_[i].away_bytes;
+  }
+  return away;
+}
+
+bool LayerUnits::IsInForward(std::size_t unit, std::uint64_t event) const {
+  return std::any_of(units_[unit].visits.begin(), units_[unit].visits.end(), [&](std::size_t i) {
+    return visits_[i].forward_begin <= event && event < visits_[i].forward_end;
+  });
+}
+
+RunEdit LayerUnits::EditOf(const UnitChoice& choice, Inputs inputs) const {
   RunEdit edit;
   const std::vector<std::size_t> recomputed = VisitsOf(choice, UnitUse::kRecomputed);
-  const std::vector<KeptInput> kept = inputs_.KeptBy(recomputed);
+  std::vector<KeptInput> kept = inputs_.KeptBy(recomputed);
+  if (inputs == Inputs::kTold) std::erase_if(kept, [](const KeptInput& input) { return !input.told; });
   for (const std::size_t visit : recomputed) Recompute(visit, kept, &edit);
   for (const std::size_t visit : VisitsOf(choice, UnitUse::kOffloaded)) Offload(visit, kept, &edit);
   KeepInputs(kept, &edit);

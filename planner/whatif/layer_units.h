@@ -6,7 +6,6 @@
 //   inputs     of a checkpoint stay up to the end of the layer's backward pass
 //   offloaded  forward ]...... on the host ....[ back, what one operation frees at a time
 //
-// planner/report/recomputation.h counts the same as sums, for one kind of layers at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "planner/report/block_facts.h"
-#include "planner/report/layer_inputs.h"
-#include "planner/report/layer_visits.h"
+#include "planner/facts/block_facts.h"
+#include "planner/whatif/layer_inputs.h"
+#include "planner/whatif/layer_visits.h"
 #include "planner/whatif/run_edit.h"
 
 namespace stalloc::planner {
@@ -35,9 +34,14 @@ struct LayerUnit {
   // would be stored twice. Then they go with the rest.
   bool stores = false;
   bool leaves = false;  // something else outlives the backward pass: what running it again leaves is not known
+  Bytes left = 0;       // of all that outlives the backward pass, of all visits
 };
 
 enum class UnitUse : std::uint8_t { kAsItWas, kRecomputed, kOffloaded };
+
+// Which blocks checkpoints keep as what layers were called with: also those that may be no input, or those that the
+// trace tells of alone.
+enum class Inputs : std::uint8_t { kPossible, kTold };
 
 // What is chosen: of each unit, and of the optimizer's state.
 struct UnitChoice {
@@ -67,7 +71,12 @@ class LayerUnits {
     return {std::vector<UnitUse>(units_.size(), UnitUse::kAsItWas), false, false, false};
   }
   // Of units that hold no other one.
-  [[nodiscard]] RunEdit EditOf(const UnitChoice& choice) const;
+  [[nodiscard]] RunEdit EditOf(const UnitChoice& choice, Inputs inputs = Inputs::kPossible) const;
+
+  // Of a unit: what is away at the event, what is away in the iteration, and whether the event is in its forward pass.
+  [[nodiscard]] Bytes AwayAt(std::size_t unit, std::uint64_t event) const;
+  [[nodiscard]] Bytes AwayIn(std::size_t unit, std::uint32_t segment) const;
+  [[nodiscard]] bool IsInForward(std::size_t unit, std::uint64_t event) const;
 
   // `parts`, by allocation, are of micro-batches behind the first one of their step, which is so many times as large:
   // makes them of both. Where they overlap all are as large as the larger, since which made a block is not known.
@@ -84,7 +93,8 @@ class LayerUnits {
     std::uint64_t last_event = 0;       // of the last block that the backward pass needs: there a checkpoint stops
     bool kept_known = true;
     Bytes away_bytes = 0;
-    Bytes left_bytes = 0;
+    Bytes left_bytes = 0;  // besides what is stored
+    Bytes all_left = 0;
   };
 
   [[nodiscard]] std::pair<std::size_t, std::size_t> BlocksIn(std::uint64_t begin_event, std::uint64_t end_event) const;
@@ -101,6 +111,7 @@ class LayerUnits {
   void Accumulate(RunEdit* edit) const;
   void FindFollowing();
   [[nodiscard]] bool IsFollowing(std::uint64_t event) const;
+  [[nodiscard]] std::uint32_t SegmentOf(const LayerVisit& visit) const;
   void DropFollowing(RunEdit* edit) const;
   void LeaveCachesOut(RunEdit* edit) const;
   void KeepInputs(const std::vector<KeptInput>& kept, RunEdit* edit) const;

@@ -168,6 +168,13 @@ void RunEdit::Sort() {
                    [](const EditAction& a, const EditAction& b) { return a.event < b.event; });
 }
 
+std::vector<Bytes> TracedSizes(const DeviceFacts& facts) {
+  std::vector<Bytes> sizes;
+  sizes.reserve(facts.device.allocations.size());
+  for (const Allocation& allocation : facts.device.allocations) sizes.push_back(allocation.bytes);
+  return sizes;
+}
+
 std::vector<Bytes> SizesAt(const std::vector<BlockPart>& parts, double scale) {
   std::vector<Bytes> sizes;
   sizes.reserve(parts.size());

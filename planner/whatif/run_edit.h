@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "planner/analysis/sweep.h"
-#include "planner/report/block_facts.h"
-#include "planner/report/scaling.h"
+#include "planner/facts/block_facts.h"
+#include "planner/whatif/scaling.h"
 
 namespace stalloc::planner {
 
@@ -38,6 +38,8 @@ struct RunEdit {
   void Sort();
 };
 
+// Sizes of all blocks as they were.
+[[nodiscard]] std::vector<Bytes> TracedSizes(const DeviceFacts& facts);
 // Sizes of all blocks with k times the micro-batch, each rounded up to kBlockAlignment.
 [[nodiscard]] std::vector<Bytes> SizesAt(const std::vector<BlockPart>& parts, double scale);
 

@@ -59,7 +59,6 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"pack"},
                                                     {"report"},
                                                     {"import"},
-                                                    {"serve"},
                                                     {"serve", "a", "b"},
                                                     {"serve", "a", "--beside=b", "--ratio=1"},
                                                     {"import", "a", "--output=a.txt"},
@@ -220,6 +219,24 @@ TEST(PlannerTest, ASessionAnswersEachLineAndOutlivesErrors) {
     EXPECT_THAT(lines[line], AllOf(HasSubstr("{\"error\": "), HasSubstr(told)));
   }
   EXPECT_THAT(lines[11], AllOf(HasSubstr("\"peak\": 24576"), HasSubstr("\"beside\": []")));
+}
+
+TEST(PlannerTest, ASessionWithoutATraceTellsThePeriodOfAHistory) {
+  const RunFolder folder;
+  std::string sizes;
+  std::string live;
+  for (int i = 0; i < 80; ++i) {
+    absl::StrAppend(&sizes, i == 0 ? "" : ", ", i % 20);
+    absl::StrAppend(&live, i == 0 ? "" : ", ", i % 20 == 4 ? 1 : 9);
+  }
+  const auto ask = [&](const std::string& of_live) {
+    return folder
+        .Run({"serve"}, absl::StrCat("{\"request\": \"period\", \"sizes\": [", sizes, "], \"live_before\": [", of_live,
+                                     "]}\n{\"request\": \"view\"}\n"))
+        .out;
+  };
+  EXPECT_THAT(ask(live), HasSubstr("{\"begins\": [4, 24, 44, 64], \"pile\": null}\n{\"error\": "));
+  EXPECT_THAT(ask("1"), HasSubstr("live_before: expected at least 80 numbers"));
 }
 
 TEST(PlannerTest, RanksWithEqualProblemsArePlannedAlikeAndNamedAfterTheLowest) {

@@ -41,8 +41,9 @@ ORDERS = {
         "planner/synth",
         "planner/analysis",
         "planner/trial",
-        "planner/report",
+        "planner/facts",
         "planner/whatif",
+        "planner/report",
         "planner/cli",
     ],
 }

@@ -22,7 +22,7 @@ def trace(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_session_answers_until_it_is_closed(trace: Path) -> None:
     with Session(trace) as session:
         assert session.ask("view")["rank"]["fingerprint"]["rank"] == 0
-        with pytest.raises(CollectError, match="request: expected view, traced, search, play or plan, found 'dance'"):
+        with pytest.raises(CollectError, match=r"request: expected view, .* or period, found 'dance'"):
             session.ask("dance")
         assert session.ask("traced")["devices"], "an error ends nothing"
     with pytest.raises((CollectError, ValueError)):

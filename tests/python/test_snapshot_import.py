@@ -15,7 +15,6 @@ from histories import BASE, MIB, History, imported, training
 from lifetimes import lifetimes, most_requested
 from stalloc import cli
 from stalloc.tools.commands.export import dump_lines
-from stalloc.tools.snapshot import iterations
 from stalloc.tools.snapshot.phases import find_marks
 from stalloc.tools.snapshot.read import SnapshotError, parse, read_snapshot
 
@@ -99,26 +98,6 @@ def test_without_stacks_there_are_iterations_only() -> None:
         entry["frames"] = ()
     marks = find_marks(parse(history.snapshot()))
     assert {mark.kind for mark in marks.marks} == {"iteration"}
-
-
-class TestPeriod:
-    def test_micro_batches_are_no_iterations(self) -> None:
-        microbatch = [100 + i for i in range(40)]
-        step = microbatch * 8 + [7, 8, 9, 10, 11]
-        assert iterations.find_period([1, 2, 3] + step * 4) == len(step)
-
-    def test_sizes_that_vary_do_not_vote(self) -> None:
-        steps = [[10, 11, 12, 13, 14, 15, 16, 17, 1000 + 7 * k, 2000 + 3 * k * k] for k in range(5)]
-        assert iterations.find_period([size for step in steps for size in step]) == 10
-
-    def test_nothing_repeats(self) -> None:
-        assert iterations.find_period(list(range(1000))) == 0
-        assert iterations.cut([5] * 30, [0] * 30) == []
-
-    def test_cuts_where_least_is_live(self) -> None:
-        step, live = list(range(20)), [9] * 20
-        live[4] = 1
-        assert iterations.cut(step * 4, live * 4) == [4, 24, 44, 64]
 
 
 class _Evil:

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 #include "tests/analysis/trace_script.h"
 
 namespace stalloc::planner {

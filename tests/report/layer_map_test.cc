@@ -1,4 +1,4 @@
-#include "planner/report/layer_map.h"
+#include "planner/facts/layer_map.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

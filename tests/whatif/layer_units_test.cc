@@ -6,8 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "planner/report/block_tables.h"
-#include "planner/report/recomputation.h"
+#include "planner/whatif/recomputation.h"
 #include "tests/report/facts_fixture.h"
 
 namespace stalloc::planner {
@@ -56,7 +55,7 @@ TEST_F(LayerUnitsTest, ALayerIsAwayBetweenItsPasses) {
 TEST_F(LayerUnitsTest, AdviceCountsTheSame) {
   Run("L:n +x=512 L:m.0 +t=4096 +a=8192 -t +c=512 LE:m.0=0 -x L:m.1 +u=4096 +b=8192 -u LE:m.1=0 LE:n=0 +l=2048 "
       "B0 +d=2048 LB:n LB:m.1 -b -l LBE:m.1 LB:m.0 -a -c -d LBE:m.0 LBE:n O");
-  const auto advised = FindRecomputations(facts(), GroupPeak(facts(), 1).event, 8, 8);
+  const auto advised = FindRecomputations(facts(), EditPlayer(facts()), 8, 8);
   ASSERT_FALSE(advised.empty());
   for (const Recomputation& each : advised) {
     if (each.layers == "m.*") {

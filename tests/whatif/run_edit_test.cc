@@ -10,7 +10,6 @@
 namespace stalloc::planner {
 namespace {
 
-std::vector<Bytes> TracedSizes(const DeviceFacts& facts) { return SizesAt(PartsByClass(facts), 1); }
 
 Bytes PeakOf(const Trace& trace) { return PeakLiveBytes(TakeTrace(trace).value().devices.at(0)); }
 

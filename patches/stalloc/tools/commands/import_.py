@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from stalloc.core import library
 from stalloc.tools.report.figures import size
+from stalloc.tools.report.session import CollectError
 from stalloc.tools.snapshot.convert import event_lines
 from stalloc.tools.snapshot.phases import Marks, find_marks
 from stalloc.tools.snapshot.read import Snapshot, SnapshotError, read_snapshot
@@ -50,7 +51,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         found = _convert(arguments)
-    except SnapshotError as error:
+    except (SnapshotError, CollectError) as error:
         print(f"stalloc import: {arguments.snapshot}: {error}", file=sys.stderr)
         return 1
     except OSError as error:

@@ -20,14 +20,14 @@ class Session:
     """`with Session(trace) as session: session.ask("view")`. The trace is read by the first question, once. One thread.
 
     Args:
-        trace: the file.
+        trace: the file; None: for questions that need none.
         beside: of the same program with another micro-batch, `ratio` times as large.
     Raises:
         CollectError: the planner is missing, or cannot be started.
     """
 
-    def __init__(self, trace: Path, beside: Optional[Path] = None, ratio: float = 0.0) -> None:
-        words = ["stalloc", "serve", str(trace)]
+    def __init__(self, trace: Optional[Path] = None, beside: Optional[Path] = None, ratio: float = 0.0) -> None:
+        words = ["stalloc", "serve", *([] if trace is None else [str(trace)])]
         if beside is not None:
             words += [f"--beside={beside}", f"--ratio={ratio!r}"]
         try:

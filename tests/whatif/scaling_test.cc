@@ -1,4 +1,4 @@
-#include "planner/report/scaling.h"
+#include "planner/whatif/scaling.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "planner/analysis/phase_map.h"
-#include "planner/report/layer_map.h"
+#include "planner/facts/layer_map.h"
 
 namespace stalloc::planner {
 

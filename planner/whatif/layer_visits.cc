@@ -1,4 +1,4 @@
-#include "planner/report/layer_visits.h"
+#include "planner/whatif/layer_visits.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "planner/report/late_frees.h"
+#include "planner/whatif/late_frees.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "planner/report/call_sites.h"
+#include "planner/facts/call_sites.h"
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -1,11 +1,11 @@
-#include "planner/report/recomputation.h"
+#include "planner/whatif/recomputation.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
 
-#include "planner/report/block_tables.h"
+#include "planner/whatif/run_edit.h"
 #include "tests/report/facts_fixture.h"
 
 namespace stalloc::planner {
@@ -16,7 +16,7 @@ class RecomputationTest : public testing::Test {
  protected:
   void Run(const std::string& iteration) {
     facts_ = std::make_unique<ScriptFacts>("+w=4096 " + Repeat("I F0 " + iteration + " O ", 3));
-    found_ = FindRecomputations(**facts_, GroupPeak(**facts_, 1).event, 16, 16);
+    found_ = FindRecomputations(**facts_, EditPlayer(**facts_), 16, 16);
   }
 
   // 0: it is not worth a row.
@@ -101,7 +101,7 @@ TEST_F(RecomputationTest, MicrobatchesWithoutMarksAreToldApartByTheirPasses) {
   const ScriptFacts facts("+w=4096 " + Repeat("I L:m.0 +a=1024 LE:m.0=0 +l=512 LB:m.0 -l -a LBE:m.0 "
                                               "L:m.0 +b=8192 LE:m.0=0 +k=2048 LB:m.1 -k LBE:m.1 LB:m.0 -b LBE:m.0 ",
                                               3));
-  const auto found = FindRecomputations(*facts, GroupPeak(*facts, 1).event, 16, 16);
+  const auto found = FindRecomputations(*facts, EditPlayer(*facts), 16, 16);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found[0].layers, "m.*");
   EXPECT_EQ(found[0].at_peak, 8192u);

@@ -1,4 +1,4 @@
-#include "planner/report/layer_pattern.h"
+#include "planner/facts/layer_pattern.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "planner/report/micro_batch_fit.h"
+#include "planner/whatif/micro_batch_fit.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "planner/report/block_names.h"
+#include "planner/facts/block_names.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "planner/report/layer_inputs.h"
+#include "planner/whatif/layer_inputs.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 
 #include <algorithm>
 #include <cstddef>

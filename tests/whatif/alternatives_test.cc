@@ -1,4 +1,4 @@
-#include "planner/report/alternatives.h"
+#include "planner/whatif/alternatives.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/report/block_facts.h"
-#include "planner/report/scaling.h"
+#include "planner/facts/block_facts.h"
+#include "planner/whatif/scaling.h"
 
 namespace stalloc::planner {
 

@@ -1,4 +1,4 @@
-#include "planner/report/turn_sizes.h"
+#include "planner/whatif/turn_sizes.h"
 
 #include <gtest/gtest.h>
 

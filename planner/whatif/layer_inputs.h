@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "planner/report/block_facts.h"
-#include "planner/report/layer_visits.h"
+#include "planner/facts/block_facts.h"
+#include "planner/whatif/layer_visits.h"
 
 namespace stalloc::planner {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "planner/report/block_facts.h"
+#include "planner/facts/block_facts.h"
 
 namespace stalloc::planner {
 

@@ -8,9 +8,9 @@
 #include "planner/analysis/memory_class.h"
 #include "planner/analysis/phase_map.h"
 #include "planner/analysis/traced_rank.h"
-#include "planner/report/block_names.h"
-#include "planner/report/call_sites.h"
-#include "planner/report/layer_map.h"
+#include "planner/facts/block_names.h"
+#include "planner/facts/call_sites.h"
+#include "planner/facts/layer_map.h"
 
 namespace stalloc::planner {
 

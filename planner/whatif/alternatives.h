@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
-#include "planner/report/block_facts.h"
-#include "planner/report/late_frees.h"
-#include "planner/report/turn_sizes.h"
+#include "planner/facts/block_facts.h"
+#include "planner/whatif/late_frees.h"
+#include "planner/whatif/turn_sizes.h"
 
 namespace stalloc::planner {
 
