@@ -18,14 +18,11 @@ a mark there does nothing, and the graph stays whole.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stalloc.core.version import __version__
 from stalloc.train import autoload as _autoload
 from stalloc.train.api import (
-    apply,
-    auto,
-    fake_trace,
     fence,
     flush,
     installed,
@@ -34,18 +31,25 @@ from stalloc.train.api import (
     microbatch,
     mode,
     optimizer,
-    outside,
-    recompute,
-    region,
-    release_host_memory,
-    reserve_host_memory,
-    serve_sleep,
-    sleep,
     stats,
     stop,
     tokens,
-    wake,
 )
+
+if TYPE_CHECKING:
+    from stalloc.train.calls import (
+        apply,
+        auto,
+        fake_trace,
+        outside,
+        recompute,
+        region,
+        release_host_memory,
+        reserve_host_memory,
+        serve_sleep,
+        sleep,
+        wake,
+    )
 
 __all__ = [
     "__version__",
@@ -79,7 +83,10 @@ _autoload.at_import()
 
 
 def __getattr__(name: str) -> Any:
-    """`stalloc.trace` after `import stalloc` alone."""
+    """What is loaded by its first use: `stalloc.trace`, and all that is no mark."""
     if name == "trace":
         return importlib.import_module("stalloc.trace")
-    raise AttributeError(f"module 'stalloc' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'stalloc' has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module("stalloc.train.calls"), name)
+    return found

@@ -44,6 +44,18 @@ def test_importing_torch_alone_installs_through_the_entry_point(fake: FakeProces
     assert fake.calls() == [INSTALLED_CPU, *AUTOMATIC_MARKS, "flush"]
 
 
+def test_an_import_without_a_variable_loads_marks_alone_and_offers_all_the_same() -> None:
+    program = """
+import sys, stalloc
+print(sorted(name for name in sys.modules if name.startswith(("stalloc.train.", "stalloc.tools", "dataclasses"))))
+print([name for name in stalloc.__all__ if not hasattr(stalloc, name)], hasattr(stalloc, "other"))
+print(stalloc.sleep is stalloc.sleep, "torch" in sys.modules)"""
+    first, *rest = run_python("-c", program).out.splitlines()
+    loaded = ("api", "autoload", "imports", "marking", "marking.marks", "process", "session")
+    assert first == str([f"stalloc.train.{name}" for name in loaded])
+    assert rest == ["[] False", "True False"]
+
+
 def test_the_entry_point_and_the_import_install_once(fake: FakeProcess) -> None:
     fake.install_entry_point()
     for program in (

@@ -1,52 +1,32 @@
-"""Activation by an import: of stalloc, or of torch, whose entry point group `torch.backends` has this module."""
+"""Whether an import activates stalloc. What that takes is loaded only where a STALLOC_ variable is set."""
 
 from __future__ import annotations
 
+import importlib
 import os
-import sys
+from typing import Any
 
-from stalloc.core import config, log
-from stalloc.train import imports, install, process
-
-_tried = False
+from stalloc.train import imports, process
 
 
 def at_import() -> None:
     """In `import stalloc`, which may be inside of `import torch`."""
     if imports.being_imported("torch"):
         activate()
-    elif process.trains():
-        activate_now()
+    elif _is_asked_for() and process.trains():
+        _activation().activate_now()
 
 
 def activate() -> None:
-    """At the end of `import torch`: an obstacle is printed, once, and the program goes on with plain torch.
-
-    Raises:
-        SystemExit: a variable's value is not allowed, which nobody can have meant; one line tells which.
-        RuntimeError: under STALLOC_STRICT=1, when the allocator could not be put in place.
-    """
-    global _tried
-    if _tried or not process.trains():
-        return
-    _tried = True  # the first import of stalloc comes here, then the entry point itself
-    try:
-        activate_now()
-    except Exception as error:  # whatever it is: torch must stay importable
-        if os.environ.get("STALLOC_STRICT") == "1":
-            raise
-        log.error(f"{error}; going on with plain torch")
+    """At the end of `import torch`: the entry point. Raises what activation.activate does."""
+    if _is_asked_for():
+        _activation().activate()
 
 
-def activate_now() -> None:
-    """In `import stalloc`, where whoever imports it hears of obstacles.
+def _is_asked_for() -> bool:
+    """Of names that nothing reads activation warns."""
+    return any(name.startswith("STALLOC_") for name in os.environ)
 
-    Raises:
-        SystemExit: as above.
-        RuntimeError: the allocator could not be put in place.
-    """
-    try:
-        install.activate()
-    except config.ConfigError as error:
-        log.fatal(str(error))
-        sys.exit(2)
+
+def _activation() -> Any:
+    return importlib.import_module("stalloc.train.activation")

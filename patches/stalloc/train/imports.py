@@ -7,7 +7,6 @@ what is copied by `from … import …` is then what the callback left there. Lo
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Sequence
@@ -62,7 +61,7 @@ def before_import(package: str, callback: Callable[[], None]) -> None:
         _watch.install()
 
 
-class _Watch(importlib.abc.MetaPathFinder):
+class _Watch:
     """The finder. One per process."""
 
     def __init__(self) -> None:

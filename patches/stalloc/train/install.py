@@ -20,7 +20,7 @@ from stalloc.core import coordinates, log, memory_figures, run_cache, variables
 from stalloc.core import library as _library
 from stalloc.core.library import Library, LibraryError, TorchLibrary, UnfitTorchError
 from stalloc.core.run_files import Paths, identity
-from stalloc.train import graph_errors, process, scalars, started, strict, trace_place
+from stalloc.train import graph_errors, lifetime, process, scalars, started, strict, trace_place
 from stalloc.train import session as _session
 from stalloc.train.auto import auto as _auto
 from stalloc.train.auto import run_choice
@@ -78,7 +78,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
             torch_scalars = _scalars_of(config, _torch_figures)
             lines = _lines_of(config, memory_figures.torch_report(), 1)
             marker = Marker(_ignore, _both(_both(lines, torch_scalars), _claimed_with(config.rank, None)))
-            _session.start(_session.Session(config.mode, None, marker))
+            lifetime.start(_session.Session(config.mode, None, marker))
             when_imported("torch", OptimizerHooks(marker).install)
             torch_mode.watch(config.rank)
         else:
@@ -107,7 +107,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
                 _seen_by(config, mark, torch, tracing if fake is None else None), _both(finished, boundary.reached)
             )
             session = _session.Session(config.mode, library, marker, tracing, fake=fake, auto=auto)
-            _session.start(session, _device_of(config.device, torch))
+            lifetime.start(session, _device_of(config.device, torch))
             OptimizerHooks(marker, None if tracing is None else tracing.names).install(torch)
             _watch_modules(config, torch, session)
             if fake is not None:

@@ -7,12 +7,11 @@ Before it has allocated anything it leaves `<pid>:<rank>:idle`: its place is the
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 OWNER_VARIABLE = "STALLOC_OWNER"
 
@@ -88,8 +87,7 @@ def trains(command: Optional[Sequence[str]] = None, program: Optional[str] = Non
     return os.path.basename(program) not in _OUR_PROGRAMS and module not in _OUR_MODULES
 
 
-@dataclasses.dataclass(frozen=True)
-class Owner:
+class Owner(NamedTuple):
     """A process that installed, as it stood when it started this one, or one above."""
 
     pid: str

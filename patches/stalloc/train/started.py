@@ -25,7 +25,7 @@ RANK, RANKS = "STALLOC_STARTED_RANK", "STALLOC_STARTED_RANKS"
 def before_use(device: str, call: Callable[[], object]) -> None:
     """Calls back once, before torch allocates anything on a GPU ("cuda"), or ("cpu") the second parameter of a module.
 
-    What it raises ends the program as in _autoload.activate: a value that is not allowed, and under STALLOC_STRICT=1.
+    What it raises ends the program as in activation.activate: a value that is not allowed, and under STALLOC_STRICT=1.
     """
     once = _Once(call)
     when_imported("torch", lambda torch: _watch_cuda(torch, once) if device == "cuda" else _watch_modules(once))

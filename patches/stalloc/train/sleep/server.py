@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import log, sleep_places, sleep_sockets
-from stalloc.train import session
+from stalloc.train import lifetime
 from stalloc.train.sleep import api, boundary, orders
 from stalloc.train.sleep.orders import Order
 
@@ -219,7 +219,7 @@ def serve(at: str) -> Path:
             _server = Server(at)
             if at == BOUNDARY:
                 boundary.serve()
-            session.before_the_end(_server.close)
+            lifetime.before_the_end(_server.close)
             atexit.register(_server.close)  # where there is no session
             if not _watches_forks:
                 os.register_at_fork(after_in_child=_forget)
