@@ -17,6 +17,7 @@ from typing import Any, Optional
 
 from stalloc.core import sleep_places, sleep_sockets
 from stalloc.core.memory_figures import size
+from stalloc.tools.commands import options
 
 _SLACK_SECONDS = 600.0  # for the sleep itself, once it has begun
 _CONNECT_SECONDS = 10.0
@@ -43,7 +44,7 @@ def prepare_parser(parser: argparse.ArgumentParser, verb: str) -> None:
             metavar="NAME,...",
             help="regions whose bytes are kept (default: as they say themselves)",
         )
-        parser.add_argument("--to", choices=("host", "nothing"), default="host", help="where the bytes go")
+        parser.add_argument("--to", choices=("host", "nothing"), default="host", help="the bytes go there")
     parser.add_argument(
         "--timeout",
         type=_seconds,
@@ -51,7 +52,7 @@ def prepare_parser(parser: argparse.ArgumentParser, verb: str) -> None:
         metavar="SECONDS",
         help="how long to wait for the end of an iteration (default: 300)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.add_json(parser)
 
 
 def _pid(text: str) -> int:

@@ -35,11 +35,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="Torch (report only), Auto, Trace or Alloc; default: STALLOC_MODE, else Torch",
     )
     parser.add_argument("--auto", dest="mode", action="store_const", const=config.AUTO, help="the same as --mode Auto")
-    parser.add_argument("--dir", help="directory of traces and plans; default: STALLOC_MODEL_INFO_PATH")
+    parser.add_argument("--dir", help="the directory of traces and plans; default: STALLOC_MODEL_INFO_PATH")
     parser.add_argument(
         "--device",
         choices=config.DEVICES,
-        help="whose memory: auto takes CUDA where there is a GPU; default: STALLOC_DEVICE",
+        help="the device whose memory is meant: auto takes CUDA where there is a GPU; default: STALLOC_DEVICE",
     )
     parser.add_argument(
         "--config",
@@ -57,7 +57,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assume",
         metavar="VALUES",
-        help="with --fake: values that the program reads from fake tensors, as in int=4096,bool=0,nonzero=1/16 "
+        help="the program reads these values from fake tensors (--fake), as in int=4096,bool=0,nonzero=1/16 "
         "(nonzero: which part of a mask is true)",
     )
     parser.set_defaults(parser=parser)

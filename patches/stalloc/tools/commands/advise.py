@@ -25,9 +25,11 @@ _MOST = 20
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     viewed.add_arguments(parser)
-    parser.add_argument("--gpus", type=_positive, metavar="N", help="to split the model over (default: as traced)")
-    parser.add_argument("--bus", type=float, default=25, metavar="GB/s", help="to the host (default 25)")
-    parser.add_argument("--all", action="store_true", help=f"more than the {_MOST} that save most")
+    parser.add_argument("--gpus", type=_positive, metavar="N", help="split the model over N (default: as traced)")
+    parser.add_argument(
+        "--bus", type=float, default=25, metavar="GB/s", help="copies to the host are so fast (default 25)"
+    )
+    parser.add_argument("--all", action="store_true", help=f"show more than the {_MOST} that save most")
 
 
 def _positive(text: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stalloc.core import run_cache, run_files
 from stalloc.core.memory_figures import size
+from stalloc.tools.commands import options
 from stalloc.tools.commands.runs import Row, rows_of
 
 EXAMPLES = ("clean --older 30", "clean train-2e3678b6-batch-6", "clean --all --dry-run")
@@ -23,10 +24,10 @@ _SECONDS_OF_DAY = 86400.0
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("names", metavar="NAME", nargs="*", help="of the run, or its directory")
-    parser.add_argument("--all", action="store_true", help="all runs")
-    parser.add_argument("--older", metavar="DAYS", type=_days, help="runs that were not used for so many days")
-    parser.add_argument("--dry-run", action="store_true", help="tell what would be removed, and remove nothing")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="the run's name, or its directory")
+    parser.add_argument("--all", action="store_true", help="remove all runs")
+    parser.add_argument("--older", metavar="DAYS", type=_days, help="remove runs that were not used for so many days")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
 
 
 def _days(text: str) -> float:
@@ -49,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         cache = run_cache.cache_directory(os.environ)
         chosen = _chosen(rows_of(cache), arguments)
     except (OSError, ValueError) as error:
-        print(f"stalloc clean: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("clean", error)
     if not arguments.dry_run:
         run_cache.remove_leftovers(cache)
     stayed = [row for row in chosen if not _remove(row, arguments.dry_run)]

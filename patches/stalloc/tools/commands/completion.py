@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
+
+from stalloc.tools.commands import options
 
 EXAMPLES = (
     "completion bash > ~/.local/share/bash-completion/completions/stalloc",
@@ -19,7 +20,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         import shtab
     except ImportError:
-        print("stalloc completion: completion needs shtab: pip install shtab", file=sys.stderr)
-        return 1
+        return options.refuse("completion", "completion needs shtab: pip install shtab")
     print(shtab.complete(arguments.whole_parser(), shell=arguments.shell))
     return 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from stalloc.core.files import write_whole
+from stalloc.tools.commands import options
 from stalloc.tools.report import collect, page, select, text
 from stalloc.tools.report.difference import curve, difference
 from stalloc.tools.report.figures import size
@@ -27,10 +27,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("before", metavar="A", type=Path, help="the run, or trace, to compare with")
     parser.add_argument("after", metavar="B", type=Path, help="the run, or trace, that is compared")
-    parser.add_argument("--rank", type=int, metavar="R", help="of directories (default: the highest peak of each)")
+    options.add_rank(parser, f"{options.HIGHEST} of each")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="as JSON, with all rows")
-    form.add_argument("--html", type=Path, metavar="FILE", help="one page with both curves, and all rows")
+    options.add_json(form, "all rows")
+    form.add_argument("--html", type=Path, metavar="FILE", help="write one page with both curves, and all rows")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(arguments.html)
             return 0
     except (collect.CollectError, OSError) as error:
-        print(f"stalloc diff: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("diff", error)
     if arguments.json:
         print(json.dumps(found))
     else:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from stalloc.core import log
+from stalloc.tools.commands import options
 from stalloc.tools.doctor import gpu, memory, sharing, software, storage
 from stalloc.tools.doctor.machine import FAILURE, OK, WARNING, Finding, Machine
 
@@ -38,7 +39,7 @@ _COLOURS = {OK: "32", WARNING: "33", FAILURE: "31"}
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from stalloc.tools.commands import options
 from stalloc.tools.report import collect, layer_tape, select, text
 from stalloc.tools.report.arguments import EstimateError, parse, traced_configuration
 from stalloc.tools.report.comparison import compare
@@ -34,10 +34,12 @@ Without DIR all of it stands behind --.
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?", help="a traced run, or one of its traces")
-    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak, else 0)")
-    parser.add_argument("--world-size", type=int, metavar="N", help="number of ranks (default: the trace's, else 1)")
-    parser.add_argument("--operations", action="store_true", help="what each operation of a layer keeps, too")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.add_rank(parser, f"{options.HIGHEST}, else 0")
+    parser.add_argument(
+        "--world-size", type=int, metavar="N", help="the number of ranks (default: the trace's, else 1)"
+    )
+    parser.add_argument("--operations", action="store_true", help="show what each operation of a layer keeps, too")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,8 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         config = _configuration(view, arguments)
         result = estimate(config)
     except (collect.CollectError, EstimateError) as error:
-        print(f"stalloc estimate: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("estimate", error)
     rows = compare(config, result, view)
     operations = layer_tape.operations(config)
     if arguments.json:

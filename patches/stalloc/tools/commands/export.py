@@ -7,13 +7,13 @@ import csv
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import library
 from stalloc.core.files import write_whole
+from stalloc.tools.commands import options
 from stalloc.tools.report.collect import CollectError, find_ranks, traced_view
 from stalloc.tools.report.database import database
 from stalloc.tools.report.own_calls import without_own_calls
@@ -34,23 +34,26 @@ Of a directory with several traces it is rank 0's, unless --rank says otherwise.
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("trace", metavar="DIR|TRACE", type=Path, help="a run's directory, or DIR/trace/rank00000.trace")
-    parser.add_argument("--rank", type=int, metavar="R", help="of a directory: whose trace (default 0)")
+    options.add_run(parser)
+    options.add_rank(parser, "0")
     parser.add_argument(
-        "--format", "-f", choices=("snapshot", "perfetto", "csv", "sqlite"), required=True, help="see below"
+        "--format",
+        "-f",
+        choices=("snapshot", "perfetto", "csv", "sqlite"),
+        required=True,
+        help="the form to write (see below)",
     )
-    parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="what is written")
-    parser.add_argument("--device", type=int, metavar="N", help="csv, perfetto: its number; -1: the CPU")
-    parser.add_argument("--json", action="store_true", help="what was written, as JSON")
+    parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="write to FILE")
+    parser.add_argument("--device", type=int, metavar="N", help="take device N alone (csv, perfetto); -1 is the CPU")
+    options.add_json(parser, "what was written")
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        content = _FORMS[arguments.format](_trace_of(arguments.trace, arguments.rank), arguments.device)
+        content = _FORMS[arguments.format](_trace_of(arguments.path, arguments.rank), arguments.device)
         write_whole(arguments.output, content)
     except (CollectError, OSError) as error:
-        print(f"stalloc export: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("export", error)
     told = {"output": str(arguments.output), "format": arguments.format, "bytes": len(content)}
     print(json.dumps(told) if arguments.json else f"{arguments.output}: {len(content)} bytes")
     return 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import megatron_arguments, sizes
+from stalloc.tools.commands import options
 from stalloc.tools.fitting import choose, replayed, settings
 from stalloc.tools.fitting.document import document_of
 from stalloc.tools.fitting.replayed import TracedRun
@@ -34,54 +34,72 @@ _CARD = 16 << 30  # less is no card, but a cap
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="of the run, or one of its traces")
-    parser.add_argument("--memory", type=sizes.parse, required=True, metavar="80G", help="of the device, binary units")
+    options.add_run(parser)
+    options.add_memory(parser)
     parser.add_argument(
-        "--headroom", type=sizes.parse, metavar="2G", help="of it, to leave free (default: 1G of a card of 16G or more)"
+        "--headroom", type=sizes.parse, metavar="2G", help="leave so much free (default: 1G of a card of 16G or more)"
     )
-    parser.add_argument("--micro-batch", type=int, metavar="N", help="as it was traced (default: Megatron-LM's, or 1)")
-    parser.add_argument("--accumulation", type=int, default=1, metavar="N", help="micro-batches of a step (default 1)")
-    parser.add_argument("--rows", type=int, metavar="N", help="of a step, whatever its micro-batches: the global batch")
+    parser.add_argument(
+        "--micro-batch", type=int, metavar="N", help="the run was traced with N (default: Megatron-LM's, or 1)"
+    )
+    parser.add_argument(
+        "--accumulation", type=int, default=1, metavar="N", help="a step has N micro-batches (default 1)"
+    )
+    parser.add_argument(
+        "--rows", type=int, metavar="N", help="a step has N rows, whatever its micro-batches: the global batch"
+    )
     parser.add_argument(
         "--lengths",
         type=Path,
         metavar="FILE",
-        help="tokens of the run's rows, one a line: a micro-batch is padded to its longest",
+        help="FILE has the tokens of the run's rows, one a line: a micro-batch is padded to its longest",
     )
-    parser.add_argument("--packed", action="store_true", help="rows lie one behind the other, without padding")
+    parser.add_argument("--packed", action="store_true", help="rows lie one after the other, without padding")
     parser.add_argument(
         "--in-order", action="store_true", help="the run takes the rows as --lengths has them; else in any order"
     )
-    parser.add_argument("--keep-micro-batch", action="store_true", help="do not change it")
+    parser.add_argument("--keep-micro-batch", action="store_true", help="do not change the micro-batch")
     parser.add_argument(
-        "--longest", action="store_true", help="the largest micro-batch (or sequence) that fits, however slow"
+        "--longest", action="store_true", help="choose the largest micro-batch (or sequence) that fits, however slow"
     )
     parser.add_argument(
         "--sequence",
         type=int,
         metavar="TOKENS",
-        help="of a row as it was traced: the longest that fits is looked for, the rows of a micro-batch stay",
+        help="a traced row has so many: look for the longest that fits, and keep the rows of a micro-batch",
     )
     parser.add_argument(
         "--graphs", action="store_true", help="captured graphs of all passes have to fit, in a pool that is theirs"
     )
     parser.add_argument(
-        "--graphs-beside", metavar="DIR|TRACE", type=Path, help="the program traced with CUDA graphs, or without them"
+        "--graphs-beside",
+        metavar="DIR|TRACE",
+        type=Path,
+        help="compare with the program traced with CUDA graphs, or without them",
     )
     parser.add_argument(
         "--beside",
         nargs=2,
         metavar=("DIR|TRACE", "N"),
-        help="traced with a micro-batch of N: sizes and times as a + b k",
+        help="fit sizes and times as a + b k, from the program traced with a micro-batch of N, too",
     )
-    parser.add_argument("--bus-bandwidth", type=float, default=25, metavar="GB/s", help="to the host (default 25)")
-    parser.add_argument("--allocator", choices=replayed.ALLOCATORS, default="stalloc", help="that has to fit")
-    parser.add_argument("--for", dest="kind", choices=settings.KINDS, default="torch", help="what it is written for")
-    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
+    parser.add_argument(
+        "--bus-bandwidth", type=float, default=25, metavar="GB/s", help="copies to the host are so fast (default 25)"
+    )
+    parser.add_argument(
+        "--allocator",
+        choices=replayed.ALLOCATORS,
+        default="stalloc",
+        help="what the run needs has to fit under this one",
+    )
+    parser.add_argument(
+        "--for", dest="kind", choices=settings.KINDS, default="torch", help="say how to set the choice there"
+    )
+    options.add_rank(parser)
     parser.add_argument(
         "--output", type=Path, metavar="fit.json", help='write the choice: stalloc.apply("fit.json", model)'
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,8 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         document = _document(arguments)
     except (choose.FitError, collect.CollectError, OSError) as error:
         choose.progress("")
-        print(f"stalloc fit: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("fit", error)
     if arguments.output is not None:
         _write(arguments.output, document)
     if arguments.json:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import library
+from stalloc.tools.commands import options
 from stalloc.tools.report.figures import size
 from stalloc.tools.report.session import CollectError
 from stalloc.tools.snapshot.convert import event_lines
@@ -39,24 +40,24 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("snapshot", metavar="SNAPSHOT.pickle", type=Path, help="what _dump_snapshot wrote")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="DIR", help="of the run (default: SNAPSHOT without .pickle)"
+        "--output", "-o", type=Path, metavar="DIR", help="the run's directory (default: SNAPSHOT without .pickle)"
     )
-    parser.add_argument("--rank", type=int, default=0, help="whose trace it becomes (default 0)")
+    parser.add_argument("--rank", type=int, default=0, help="the rank whose trace it becomes (default 0)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--iterations", metavar="NAME", help="ranges of record_function whose names begin so")
+    which.add_argument(
+        "--iterations", metavar="NAME", help="take ranges of record_function whose names begin so for iterations"
+    )
     which.add_argument("--whole", action="store_true", help="the history is one iteration, whatever is in it")
-    parser.add_argument("--json", action="store_true", help="what was found, as JSON")
+    options.add_json(parser, "what was found")
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
         found = _convert(arguments)
     except (SnapshotError, CollectError) as error:
-        print(f"stalloc import: {arguments.snapshot}: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("import", f"{arguments.snapshot}: {error}")
     except OSError as error:
-        print(f"stalloc import: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("import", error)
     for note in found["notes"]:
         print(f"stalloc import: note: {note}", file=sys.stderr)
     if arguments.json:

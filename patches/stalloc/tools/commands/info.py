@@ -11,12 +11,13 @@ from typing import Any, Optional
 
 from stalloc.core import library
 from stalloc.core.version import __version__
+from stalloc.tools.commands import options
 
 EXAMPLES = ("info", "info --json")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="for scripts")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Callable
 
-from stalloc.tools.commands import planner
+from stalloc.tools.commands import options, planner
 
 FLAG = "  --rank=R  Of a directory: rank R. [0]\n"
 
@@ -19,8 +18,7 @@ def execute(command: str, words: list[str], files: Callable[[Path, int], list[Pa
             print(planner.help_text(command, FLAG), end="")
             return 0
     except planner.PlannerError as error:
-        print(f"stalloc {command}: {error}", file=sys.stderr)
-        return 1
+        return options.refuse(command, error)
     parser = argparse.ArgumentParser(prog=f"stalloc {command}", add_help=False, allow_abbrev=False)
     parser.add_argument("--rank", type=int)
     given, rest = parser.parse_known_args(words)

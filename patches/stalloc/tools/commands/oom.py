@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from stalloc.tools import oom_trace
+from stalloc.tools.commands import options
 
 EXAMPLES = ("oom oom/rank00000.pid4711.oom1.json --stacks",)
 KIND = "stalloc out of memory"
@@ -23,21 +24,20 @@ them: class, tensor, layer (STALLOC_TRACE_MODULES=1) and stack (STALLOC_TRACE_ST
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("report", metavar="FILE", type=Path, help="rank00000.pid4711.oom1.json")
-    parser.add_argument("--blocks", type=int, default=20, metavar="N", help="the N largest live blocks (default 20)")
-    parser.add_argument("--events", type=int, default=20, metavar="N", help="the last N events (default 20)")
-    parser.add_argument("--stacks", action="store_true", help="whole stacks of these blocks, where they are known")
+    parser.add_argument("report", metavar="FILE", type=Path, help="the report, as rank00000.pid4711.oom1.json")
     parser.add_argument(
-        "--json", action="store_true", help="the report as JSON, with what the trace knows of its blocks"
+        "--blocks", type=int, default=20, metavar="N", help="show the N largest live blocks (default 20)"
     )
+    parser.add_argument("--events", type=int, default=20, metavar="N", help="show the last N events (default 20)")
+    parser.add_argument("--stacks", action="store_true", help="show whole stacks of these blocks, where they are known")
+    options.add_json(parser, "the report, with what the trace knows of its blocks,")
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
         report = read(arguments.report)
     except (OSError, ValueError) as error:
-        print(f"stalloc oom: {arguments.report}: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("oom", f"{arguments.report}: {error}")
     report.setdefault("notes", [])
     missing = oom_trace.join(report)
     if missing:

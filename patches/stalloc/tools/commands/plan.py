@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stalloc.tools.commands import max_tokens, planner
+from stalloc.tools.commands import max_tokens, options, planner
 
 _DRAW = "--draw"
 _ALWAYS = ("--validation", "--autotune")
@@ -34,8 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         longest, others = max_tokens.split(words)
         return planner.execute("plan", words) if longest is None else max_tokens.plan(longest, others)
     except (max_tokens.TokensError, planner.PlannerError) as error:
-        print(f"stalloc plan: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("plan", error)
 
 
 def _directory_of_trace(word: str) -> list[str]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from stalloc.core import library
+from stalloc.tools.commands import options
 
 PROGRAM = "stalloc"  # its lines begin with "stalloc plan: "
 _FLAG = re.compile(r"  --(?P<name>[\w-]+)(?:=(?P<value>\S+))?  (?P<help>.*)")
@@ -31,8 +32,7 @@ def execute(command: str, arguments: list[str]) -> int:
         except OSError as error:
             raise _not_started(planner, error) from error
     except PlannerError as error:
-        print(f"stalloc {command}: {error}", file=sys.stderr)
-        return 1
+        return options.refuse(command, error)
 
 
 def run(command: str, arguments: list[str], captured: bool = False) -> subprocess.CompletedProcess[str]:

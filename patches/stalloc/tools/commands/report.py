@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core.files import write_whole
+from stalloc.tools.commands import options
 from stalloc.tools.commands.export import dump_lines
 from stalloc.tools.report import (
     advice,
@@ -43,35 +44,35 @@ _TOP = 20  # as MemScope's
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument(
-        "directory", metavar="DIR|TRACE", type=Path, help="of the run: STALLOC_MODEL_INFO_PATH; or one of its traces"
-    )
+    options.add_run(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rank", type=int, metavar="R", help="details of this rank")
-    which.add_argument("--all", action="store_true", help="details of every rank; of equal ones one")
+    which.add_argument("--rank", type=int, metavar="R", help="show details of rank R (default: of the highest peak)")
+    which.add_argument("--all", action="store_true", help="show details of every rank; of equal ones one")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--html", dest="form", action="store_const", const="html", help="one HTML file (default)")
-    form.add_argument("--md", dest="form", action="store_const", const="md", help="Markdown")
-    form.add_argument("--json", dest="form", action="store_const", const="json", help="all that the page draws")
+    form.add_argument("--html", dest="form", action="store_const", const="html", help="write one HTML file (default)")
+    form.add_argument("--md", dest="form", action="store_const", const="md", help="print Markdown")
+    form.add_argument(
+        "--json", dest="form", action="store_const", const="json", help="print all that the page draws as JSON"
+    )
     form.add_argument(
         "--per-rank",
         dest="form",
         action="store_const",
         const="per-rank",
-        help="files for every rank, named as MemScope's and with its keys",
+        help="write files for every rank, named as MemScope's and with its keys",
     )
     parser.add_argument(
         "--top-k",
         type=_count,
         metavar="N",
-        help=f"with --per-rank: how many events stand in top_events (default {_TOP})",
+        help=f"put N events into top_events of --per-rank (default {_TOP})",
     )
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write there")
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write to FILE")
     parser.add_argument(
         "--tokens",
         type=Path,
         metavar="DIR",
-        help="Megatron-LM's tokens_per_expert/rank0.jsonl (--save of that run); default: what traces have beside them",
+        help="read Megatron-LM's tokens_per_expert/rank0.jsonl there (--save of that run); default: beside the traces",
     )
     parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
     parser.set_defaults(form="html", parser=parser)
@@ -98,8 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
             return 0
         write_whole(path, text.encode())
     except (collect.CollectError, OSError) as error:
-        print(f"stalloc report: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("report", error)
     print(path)
     if arguments.open:
         webbrowser.open(path.resolve().as_uri())
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _output(arguments: argparse.Namespace) -> Optional[Path]:
     if arguments.output is None and arguments.form == "html":
-        directory: Path = arguments.directory
+        directory: Path = arguments.path
         return directory.with_suffix(".html") if directory.is_file() else _folder(directory) / "report.html"
     output: Optional[Path] = arguments.output
     return output
@@ -123,12 +123,12 @@ def _name(path: Path) -> str:
 
 
 def _render(arguments: argparse.Namespace) -> str:
-    directory, rank = arguments.directory, arguments.rank
+    directory, rank = arguments.path, arguments.rank
     files = collect.find_ranks(directory)
     if rank is not None and rank not in [entry.rank for entry in files]:
         raise collect.CollectError(f"rank {rank} has no trace in {directory}/trace; traced: {_listed(files)}")
     views = collect.views(files)
-    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.path))
     highest = max(ranks, key=lambda row: int(row["peak_live_bytes"]))["rank"]
     wanted = highest if rank is None else rank
     shown = [view for view in views if arguments.all and "equal_to" not in view]  # a page for each kind of rank
@@ -163,7 +163,7 @@ def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: 
 
 def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
-    directory = arguments.tokens or _traces(arguments.directory)
+    directory = arguments.tokens or _traces(arguments.path)
     view["added_options"] = arguments.program
     view["estimate"] = comparison.of_view(view)
     view["figures"] = [figures.device_figures(view, index) for index in range(len(view["devices"]))]
@@ -178,11 +178,11 @@ def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 
 def _write_ranks(arguments: argparse.Namespace) -> int:
-    directory = arguments.directory
+    directory = arguments.path
     files = collect.find_ranks(directory)
     views = collect.views(files)
     top = _TOP if arguments.top_k is None else arguments.top_k
-    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.directory))
+    ranks = _rank_rows(views, arguments.tokens, _traces(arguments.path))
     for of_rank, view in zip(files, views):
         _complete(view, arguments)
         found = runtime_report(view, dump_lines(of_rank.trace), top)

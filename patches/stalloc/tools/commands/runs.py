@@ -9,14 +9,13 @@ import json
 import os
 import re
 import shlex
-import sys
 import time
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import run_cache, run_files, run_signature
 from stalloc.core.memory_figures import size
-from stalloc.tools.commands import many_ranks
+from stalloc.tools.commands import many_ranks, options
 
 EXAMPLES = ("runs", "runs train --json")
 
@@ -57,16 +56,15 @@ class Row:
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("words", metavar="WORD", nargs="*", help="only runs whose name or program contains it")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="list only runs whose name or program contains it")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
         cache = run_cache.cache_directory(os.environ)
     except OSError as error:
-        print(f"stalloc runs: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("runs", error)
     rows = [row for row in rows_of(cache) if all(_has(row, word) for word in arguments.words)]
     if arguments.json:
         print(json.dumps({"directory": str(cache), "runs": [_as_json(row) for row in rows]}, indent=1))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from stalloc.core import run_cache, run_status
 from stalloc.core.memory_figures import size
-from stalloc.tools.commands import many_ranks
+from stalloc.tools.commands import many_ranks, options
 
 EXAMPLES = ("status run1",)
 
@@ -27,9 +26,9 @@ _HEAD = ("stage", "after_seconds", "iterations")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("dir", metavar="DIR", nargs="?", type=Path, help="directory of the run")
-    parser.add_argument("--rank", type=int, metavar="R", help="this rank alone (default: all)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("dir", metavar="DIR", nargs="?", type=Path, help="the run's directory")
+    options.add_rank(parser, "all")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,8 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
             which = "no rank" if arguments.rank is None else f"rank {arguments.rank} never"
             raise ValueError(f"{directory}: {which} has run there under STALLOC_MODE=Auto (log_output/rank*.auto.json)")
     except (OSError, ValueError) as error:
-        print(f"stalloc status: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("status", error)
     if arguments.json:
         print(json.dumps({"directory": str(directory), "ranks": ranks}, indent=1))
         return 0

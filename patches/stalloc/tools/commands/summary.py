@@ -6,14 +6,13 @@ import argparse
 import dataclasses
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core.json_files import read_object
 from stalloc.core.memory_figures import size
 from stalloc.core.outcome import NEVER_SHORT, Outcome, held_for, outcome_of
-from stalloc.tools.commands import many_ranks
+from stalloc.tools.commands import many_ranks, options
 
 EXAMPLES = ("summary run1",)
 
@@ -30,17 +29,16 @@ _NAME = re.compile(r"rank(\d{5,})\.summary\.json")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("dir", metavar="DIR", type=Path, help="directory of the run")
-    parser.add_argument("--rank", type=int, metavar="R", help="this rank alone (default: all)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("dir", metavar="DIR", type=Path, help="the run's directory")
+    options.add_rank(parser, "all")
+    options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
         ranks = _read(arguments.dir, arguments.rank)
     except (OSError, ValueError) as error:
-        print(f"stalloc summary: {error}", file=sys.stderr)
-        return 1
+        return options.refuse("summary", error)
     found = [(rank, summary, outcome_of(summary, arguments.dir, rank)) for rank, summary in ranks.items()]
     if arguments.json:
         rows = [{"rank": rank, "outcome": _as_json(outcome), "summary": summary} for rank, summary, outcome in found]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 from typing import Any, Callable, Optional
 
+from stalloc.tools.commands import options
 from stalloc.tools.report import collect, select
 from stalloc.tools.report.collect import ViewOptions
 
@@ -16,9 +15,9 @@ Rows = list[dict[str, Any]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="of the run, or one of its traces")
-    parser.add_argument("--rank", type=int, metavar="R", help="of a directory (default: the highest peak)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.add_run(parser)
+    options.add_rank(parser)
+    options.add_json(parser)
 
 
 def answer(
@@ -26,7 +25,7 @@ def answer(
     arguments: argparse.Namespace,
     of_device: Callable[[View, int], dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
-    options: Optional[ViewOptions] = None,
+    beside: Optional[ViewOptions] = None,
 ) -> int:
     """Prints what `of_device` finds of each device of the view; returns the exit code.
 
@@ -35,14 +34,13 @@ def answer(
         arguments: those of `add_arguments`.
         of_device: takes the planner's JSON and the index of a device; ValueError tells why there is no answer.
         show: prints it as text.
-        options: what the view has beside its trace.
+        beside: what the view has beside its trace.
     """
     try:
-        view = select.view_of(arguments.path, arguments.rank, options)
+        view = select.view_of(arguments.path, arguments.rank, beside)
         found = [of_device(view, index) for index in range(len(view["devices"]))]
     except (collect.CollectError, ValueError) as error:
-        print(f"stalloc {name}: {error}", file=sys.stderr)
-        return 1
+        return options.refuse(name, error)
     if arguments.json:
         print(json.dumps({"rank": view["rank"]["rank"], "devices": found}))
         return 0

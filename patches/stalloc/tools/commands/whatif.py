@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc.core import sizes
-from stalloc.tools.commands import viewed
+from stalloc.tools.commands import options, viewed
 from stalloc.tools.report import advice, collect, figures, findings, graph_choice, text
 from stalloc.tools.report.collect import CollectError, ViewOptions
 from stalloc.tools.report.fakes import iterations_of
@@ -36,13 +34,19 @@ _TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     viewed.add_arguments(parser)
-    parser.add_argument("--memory", type=sizes.parse, required=True, metavar="80G", help="of the device, binary units")
-    parser.add_argument("--micro-batch", type=int, default=1, metavar="N", help="as it was traced (default 1)")
+    options.add_memory(parser)
+    parser.add_argument("--micro-batch", type=int, default=1, metavar="N", help="the run was traced with N (default 1)")
     parser.add_argument(
-        "--beside", nargs=2, metavar=("DIR|TRACE", "N"), help="the program traced with another micro-batch, N: a + b k"
+        "--beside",
+        nargs=2,
+        metavar=("DIR|TRACE", "N"),
+        help="fit sizes as a + b k, from the program traced with a micro-batch of N, too",
     )
     parser.add_argument(
-        "--graphs-beside", metavar="DIR|TRACE", type=Path, help="the program traced without CUDA graphs, or with them"
+        "--graphs-beside",
+        metavar="DIR|TRACE",
+        type=Path,
+        help="compare with the program traced without CUDA graphs, or with them",
     )
 
 
@@ -56,11 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
         _show(device, arguments)
 
     try:
-        options = _beside(arguments)
+        beside = _beside(arguments)
     except (ValueError, CollectError) as error:
-        print(f"stalloc whatif: {error}", file=sys.stderr)
-        return 1
-    return viewed.answer("whatif", arguments, of_device, show, options)
+        return options.refuse("whatif", error)
+    return viewed.answer("whatif", arguments, of_device, show, beside)
 
 
 def _graphs(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
