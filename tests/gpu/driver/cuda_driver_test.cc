@@ -13,17 +13,8 @@ namespace {
 
 INSTANTIATE_TEST_SUITE_P(Cuda, DriverConformance, testing::Values(&CudaUnderTest));
 
-class CudaDriverTest : public testing::Test {
+class CudaDriverTest : public CudaTest {
  protected:
-  void SetUp() override {
-    std::string absent_because;
-    driver_ = OpenCuda(0, &absent_because);
-    if (driver_ == nullptr) {
-      GTEST_SKIP() << absent_because;
-    }
-    api_ = &driver_->api();
-  }
-
   // A usable range of `bytes`, taken back at the end of the test.
   Address MapUsable(CudaDriver& driver, Bytes bytes) {
     Address address = 0;
@@ -39,9 +30,6 @@ class CudaDriverTest : public testing::Test {
     EXPECT_TRUE(driver.Unmap(address, bytes).ok());
     EXPECT_TRUE(driver.ReleaseReservation(address, bytes).ok());
   }
-
-  std::unique_ptr<CudaDriver> driver_;
-  const cuda::Api* api_ = nullptr;
 };
 
 TEST_F(CudaDriverTest, DevicesBeyondTheLastAreUnavailable) {

@@ -4,12 +4,14 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "allocator/driver/cuda_driver.h"
+#include "allocator/driver/cuda_events.h"
 #include "tests/driver/driver_under_test.h"
 
 namespace stalloc {
@@ -68,5 +70,67 @@ inline DriverUnderTest CudaUnderTest() {
   under_test.driver = std::move(driver);
   return under_test;
 }
+
+// Has the first CUDA device open; skipped where there is none.
+class CudaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string absent_because;
+    driver_ = OpenCuda(0, &absent_because);
+    if (driver_ == nullptr) {
+      GTEST_SKIP() << absent_because;
+    }
+    api_ = &driver_->api();
+  }
+
+  std::unique_ptr<CudaDriver> driver_;
+  const cuda::Api* api_ = nullptr;
+};
+
+// With streams that the legacy default stream does not order, events, and work to keep a stream busy.
+class CudaStreamsTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (driver_ == nullptr) {
+      return;
+    }
+    const cuda::ContextScope current(*api_, driver_->context());
+    for (cuda::Stream& stream : streams_) {
+      ASSERT_EQ(api_->StreamCreate(&stream, 1), cuda::kSuccess);
+    }
+    ASSERT_EQ(api_->MemAllocAsync(&written_, kWrittenBytes, nullptr), cuda::kSuccess);
+    ASSERT_EQ(api_->StreamSynchronize(nullptr), cuda::kSuccess);
+    events_ = std::make_unique<CudaEvents>(*api_, driver_->context());
+  }
+  void TearDown() override {
+    if (driver_ == nullptr) {
+      return;
+    }
+    const cuda::ContextScope current(*api_, driver_->context());
+    EXPECT_TRUE(driver_->Synchronize().ok());
+    EXPECT_EQ(api_->MemFreeAsync(written_, nullptr), cuda::kSuccess);
+    for (const cuda::Stream stream : streams_) {
+      EXPECT_EQ(api_->StreamDestroy(stream), cuda::kSuccess);
+    }
+  }
+
+  // Some 20 ms of work, or more.
+  void Work(std::size_t stream) {
+    const cuda::ContextScope current(*api_, driver_->context());
+    for (int i = 0; i < 64; ++i) {
+      ASSERT_EQ(api_->MemsetD8Async(written_, static_cast<unsigned char>(i), kWrittenBytes, streams_[stream]),
+                cuda::kSuccess);
+    }
+  }
+  [[nodiscard]] StreamHandle Handle(std::size_t stream) const {
+    return reinterpret_cast<StreamHandle>(streams_[stream]);
+  }
+
+  static constexpr Bytes kWrittenBytes = Bytes{1} << 30;
+  std::unique_ptr<CudaEvents> events_;
+  std::array<cuda::Stream, 3> streams_{};
+  cuda::DevicePointer written_ = 0;
+};
 
 }  // namespace stalloc

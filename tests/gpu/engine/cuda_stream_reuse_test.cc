@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -19,7 +18,6 @@ namespace stalloc {
 namespace {
 
 constexpr Bytes kBlock = Bytes{32} << 20;
-constexpr Bytes kDelayBytes = Bytes{1} << 30;
 
 // Events as they should be, but nobody waits for them.
 class IdleFence final : public StreamFence {
@@ -53,37 +51,26 @@ DevicePlan PlanInTurn(const std::vector<std::uint32_t>& streams, bool with_edges
   return plan;
 }
 
-class CudaStreamReuseTest : public testing::TestWithParam<bool> {
+class CudaStreamReuseTest : public CudaStreamsTest, public testing::WithParamInterface<bool> {
  protected:
   void SetUp() override {
-    std::string absent_because;
-    driver_ = OpenCuda(0, &absent_because);
-    if (driver_ == nullptr) {
-      GTEST_SKIP() << absent_because;
-    }
-    api_ = &driver_->api();
-    const cuda::ContextScope current(*api_, driver_->context());
-    for (cuda::Stream& stream : streams_) {
-      ASSERT_EQ(api_->StreamCreate(&stream, 1), cuda::kSuccess);  // not blocking: not ordered by the legacy stream
-    }
-    ASSERT_EQ(api_->MemAllocAsync(&arena_, kBlock, nullptr), cuda::kSuccess);
-    ASSERT_EQ(api_->MemAllocAsync(&delay_, kDelayBytes, nullptr), cuda::kSuccess);
-    ASSERT_EQ(api_->StreamSynchronize(nullptr), cuda::kSuccess);
-    events_ = std::make_unique<CudaEvents>(*api_, driver_->context());
-    real_ = std::make_unique<CudaStreamFence>(*events_);
-    idle_ = std::make_unique<IdleFence>(*real_);
-  }
-  void TearDown() override {
+    CudaStreamsTest::SetUp();
     if (driver_ == nullptr) {
       return;
     }
     const cuda::ContextScope current(*api_, driver_->context());
-    EXPECT_TRUE(driver_->Synchronize().ok());
-    EXPECT_EQ(api_->MemFreeAsync(arena_, nullptr), cuda::kSuccess);
-    EXPECT_EQ(api_->MemFreeAsync(delay_, nullptr), cuda::kSuccess);
-    for (const cuda::Stream stream : streams_) {
-      EXPECT_EQ(api_->StreamDestroy(stream), cuda::kSuccess);
+    ASSERT_EQ(api_->MemAllocAsync(&arena_, kBlock, nullptr), cuda::kSuccess);
+    ASSERT_EQ(api_->StreamSynchronize(nullptr), cuda::kSuccess);
+    real_ = std::make_unique<CudaStreamFence>(*events_);
+    idle_ = std::make_unique<IdleFence>(*real_);
+  }
+  void TearDown() override {
+    if (driver_ != nullptr) {
+      const cuda::ContextScope current(*api_, driver_->context());
+      EXPECT_TRUE(driver_->Synchronize().ok());
+      EXPECT_EQ(api_->MemFreeAsync(arena_, nullptr), cuda::kSuccess);
     }
+    CudaStreamsTest::TearDown();
   }
 
   [[nodiscard]] bool waits() const { return GetParam(); }
@@ -92,17 +79,6 @@ class CudaStreamReuseTest : public testing::TestWithParam<bool> {
     auto engine = std::make_unique<PlanEngine>(plan, reinterpret_cast<void*>(arena_), fence);
     engine->OnMark({MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false});
     return engine;
-  }
-  [[nodiscard]] StreamHandle Handle(std::size_t stream) const {
-    return reinterpret_cast<StreamHandle>(streams_[stream]);
-  }
-
-  // Some 20 ms of work, or more.
-  void Delay(std::size_t stream) {
-    const cuda::ContextScope current(*api_, driver_->context());
-    for (int i = 0; i < 64; ++i) {
-      ASSERT_EQ(api_->MemsetD8Async(delay_, 0, kDelayBytes, streams_[stream]), cuda::kSuccess);
-    }
   }
   void Fill(void* block, unsigned char value, std::size_t stream) {
     const cuda::ContextScope current(*api_, driver_->context());
@@ -120,29 +96,24 @@ class CudaStreamReuseTest : public testing::TestWithParam<bool> {
     EXPECT_EQ(std::count(bytes.begin(), bytes.end(), expected), static_cast<std::ptrdiff_t>(kBlock));
   }
 
-  std::unique_ptr<CudaDriver> driver_;
-  const cuda::Api* api_ = nullptr;
-  std::unique_ptr<CudaEvents> events_;
   std::unique_ptr<CudaStreamFence> real_;
   std::unique_ptr<IdleFence> idle_;
-  std::array<cuda::Stream, 3> streams_{};
   cuda::DevicePointer arena_ = 0;
-  cuda::DevicePointer delay_ = 0;
 };
 
 TEST_P(CudaStreamReuseTest, APlannedHandOver) {
   const auto engine = EngineOver(PlanInTurn({0, 1, 0}, /*with_edges=*/true));
   void* first = engine->Allocate(kBlock, Handle(0)).pointer;
-  Delay(0);
+  Work(0);
   Fill(first, 1, 0);
   engine->Free(first);
   EXPECT_EQ(engine->Stats().stream_events, 1u) << "at the free";
-  Delay(0);  // not to be waited for
+  Work(0);  // not to be waited for
   void* second = engine->Allocate(kBlock, Handle(1)).pointer;
   EXPECT_EQ(second, first);
   Fill(second, 2, 1);
   ExpectEnd(second, 2, 1);
-  Delay(1);
+  Work(1);
   Fill(second, 3, 1);
   engine->Free(second);
   void* third = engine->Allocate(kBlock, Handle(0)).pointer;
@@ -155,7 +126,7 @@ TEST_P(CudaStreamReuseTest, APlannedHandOver) {
 TEST_P(CudaStreamReuseTest, AHandOverThatThePlanDoesNotList) {
   const auto engine = EngineOver(PlanInTurn({0, 1}, /*with_edges=*/false));
   void* first = engine->Allocate(kBlock, Handle(0)).pointer;
-  Delay(0);
+  Work(0);
   Fill(first, 1, 0);
   engine->Free(first);
   void* second = engine->Allocate(kBlock, Handle(1)).pointer;
@@ -166,13 +137,13 @@ TEST_P(CudaStreamReuseTest, AHandOverThatThePlanDoesNotList) {
 TEST_P(CudaStreamReuseTest, AStreamThatIsNoneOfThePlans) {
   const auto engine = EngineOver(PlanInTurn({0, 0, 0}, false));
   void* first = engine->Allocate(kBlock, Handle(0)).pointer;
-  Delay(0);
+  Work(0);
   Fill(first, 1, 0);
   engine->Free(first);
   void* second = engine->Allocate(kBlock, Handle(2)).pointer;
   Fill(second, 2, 2);
   ExpectEnd(second, 2, 1);
-  Delay(2);
+  Work(2);
   Fill(second, 3, 2);
   engine->Free(second);
   void* third = engine->Allocate(kBlock, Handle(0)).pointer;
@@ -184,7 +155,7 @@ TEST_P(CudaStreamReuseTest, ABlockThatWasRecordedOnAnotherStream) {
   const auto engine = EngineOver(PlanInTurn({0, 0}, false));
   void* first = engine->Allocate(kBlock, Handle(0)).pointer;
   engine->RecordStream(first, Handle(1));
-  Delay(1);
+  Work(1);
   Fill(first, 1, 1);
   engine->Free(first);
   void* second = engine->Allocate(kBlock, Handle(0)).pointer;
@@ -197,7 +168,7 @@ TEST_P(CudaStreamReuseTest, TheLegacyDefaultStream) {
   const auto engine = EngineOver(PlanInTurn({0, 1}, true));
   void* first = engine->Allocate(kBlock, kLegacyDefaultStream).pointer;
   const cuda::Stream mine = std::exchange(streams_[0], nullptr);
-  Delay(0);
+  Work(0);
   Fill(first, 1, 0);
   streams_[0] = mine;
   engine->Free(first);
@@ -220,7 +191,7 @@ TEST_P(CudaStreamPingPongTest, AThousandHandOversKeepTheLastWrite) {
   for (std::uint32_t i = 0; i < 1000; ++i) {
     block = engine->Allocate(kBlock, Handle(i % 2)).pointer;
     Fill(block, static_cast<unsigned char>(i % 251), i % 2);
-    if (i % 100 == 0) Delay(i % 2);
+    if (i % 100 == 0) Work(i % 2);
     if (i < 999) engine->Free(block);
     if (i % 50 == 0) engine->OnMark({MarkKind::kMicrobatch, MarkEdge::kBegin, Pass::kForward, 0, 0, "", false});
   }

@@ -40,6 +40,22 @@ def moded(request: pytest.FixtureRequest, library: Path, planned: Path, tmp_path
     return ModedAdapter(library, tmp_path, request.param)
 
 
+@pytest.fixture(scope="module")
+def planned_loop(request: pytest.FixtureRequest, library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the plan of the loop of the test module's PROGRAM."""
+    adapter = Adapter(library, PROGRAMS, tmp_path_factory.mktemp("planned_loop"))
+    assert adapter.run(request.module.PROGRAM, "loop", **MODES["fast"]).result == {}
+    adapter.plan()
+    return adapter.directory
+
+
+@pytest.fixture
+def looped(library: Path, planned_loop: Path, tmp_path: Path) -> Adapter:
+    """An adapter whose programs find that plan."""
+    shutil.copytree(planned_loop / "output", tmp_path / "output")
+    return Adapter(library, PROGRAMS, tmp_path)
+
+
 @pytest.fixture
 def two_gpus(library: Path, tmp_path: Path) -> Adapter:
     """An adapter for programs that need two GPUs."""

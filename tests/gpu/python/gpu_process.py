@@ -25,9 +25,9 @@ class ModedAdapter(Adapter):
         super().__init__(library, PROGRAMS, directory)
         self.name = name
 
-    def case(self, case: str, **variables: str) -> dict[str, Any]:
-        """The result of one case of cuda_cases.py; its failed assertions fail the test."""
-        result: dict[str, Any] = self.run("cuda_cases.py", case, **MODES[self.name], **variables).result
+    def case(self, case: str, program: str = "cuda_cases.py", **variables: str) -> dict[str, Any]:
+        """The result of one case of the program; its failed assertions fail the test."""
+        result: dict[str, Any] = self.run(program, case, **MODES[self.name], **variables).result
         return result
 
 

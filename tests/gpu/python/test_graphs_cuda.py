@@ -12,24 +12,24 @@ from gpu_process import MODES, ModedAdapter
 
 pytestmark = pytest.mark.gpu
 
-
+PROGRAM = "graph_cases.py"
 GRAPHS = ["shared", "apart", "poison"]  # of STALLOC_GRAPHS
 CASES = ["graphed_callables", "shared_pool", "input_of_a_mempool", "capture_fails", "out_of_memory_in_capture"]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_graphs_are_right_beside_blocks_of_ours(moded: ModedAdapter, case: str) -> None:
-    result = moded.run("graph_cases.py", case, **MODES[moded.name]).result
+    result = moded.case(case, PROGRAM)
     assert result["served"] == (moded.name != "fast"), "the case must have met our memory"
 
 
 def test_the_arena_makes_room_before_a_capture(moded: ModedAdapter) -> None:
-    assert moded.run("graph_cases.py", "makes_room", **MODES[moded.name]).result["made_room"] == (moded.name == "alloc")
+    assert moded.case("makes_room", PROGRAM)["made_room"] == (moded.name == "alloc")
 
 
 def run_with(moded: ModedAdapter, graphs: str, case: str) -> dict[str, Any]:
     """A case's result under STALLOC_GRAPHS=`graphs`. Poison fills, and nothing else does."""
-    result: dict[str, Any] = moded.run("graph_cases.py", case, **MODES[moded.name], STALLOC_GRAPHS=graphs).result
+    result = moded.case(case, PROGRAM, STALLOC_GRAPHS=graphs)
     assert (result["filled_bytes"] > 0) == (graphs == "poison")
     return result
 
@@ -55,7 +55,7 @@ def test_what_a_graph_leaves_to_another_is_never_lost(moded: ModedAdapter, graph
 
 @pytest.mark.parametrize("case", [*CASES, "followed"])
 def test_graphs_are_right_under_poison(moded: ModedAdapter, case: str) -> None:
-    assert moded.run("graph_cases.py", case, **MODES[moded.name], STALLOC_GRAPHS="poison").result
+    assert moded.case(case, PROGRAM, STALLOC_GRAPHS="poison")
 
 
 @pytest.mark.parametrize("graphs", GRAPHS)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
-from gpu_process import MODES, ModedAdapter
+from gpu_process import ModedAdapter
 
 pytestmark = pytest.mark.gpu
 
+PROGRAM = "ipc_cases.py"
 # Asks for a descriptor of the process that started it, as receivers of expandable segments do.
 ASK = """
 import ctypes, os
@@ -22,11 +22,6 @@ process = system.syscall(434, os.getppid(), 0)
 if process < 0 or system.syscall(438, process, 0, 0) < 0:
     print(os.strerror(ctypes.get_errno()))
 """
-
-
-def share(moded: ModedAdapter, case: str, **variables: str) -> dict[str, Any]:
-    result: dict[str, Any] = moded.run("ipc_cases.py", case, **MODES[moded.name], **variables).result
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +35,20 @@ def refusal() -> str:
 def test_a_process_of_plain_torch_reads_and_writes_what_is_shared(moded: ModedAdapter, case: str, refusal: str) -> None:
     if moded.name == "alloc" and refusal:
         pytest.skip(f"the system refuses pidfd_getfd: {refusal}")
-    result = share(moded, case)
+    result = moded.case(case, PROGRAM)
     assert result["served"] == (moded.name == "alloc"), "the case must have met our memory"
     assert result.get("unknown_frees", 0) == 0
 
 
 def test_what_the_native_allocator_gave_out_is_shared_by_it(moded: ModedAdapter) -> None:
     """Not from its expandable segments: torch 2.11 mistakes their handles where some processes use fabric handles."""
-    result = share(moded, "native", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")
+    result = moded.case("native", PROGRAM, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")
     assert result["served"] == (moded.name != "fast")
 
 
 @pytest.mark.parametrize("moded", ["exact"], indirect=True)
 def test_a_block_of_an_exact_trace_is_refused_with_the_ways_out(moded: ModedAdapter) -> None:
-    result = share(moded, "refused")
+    result = moded.case("refused", PROGRAM)
     assert result["served"]
     assert "put together from pages" in result["message"]
     assert "torch.cuda.MemPool()" in result["message"]

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from adapter_process import Adapter, Finished
-from gpu_process import MODES, PROGRAMS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.whole_gpu]
 
 GIB = 1 << 30
-
-
-@pytest.fixture(scope="module")
-def plan_of_the_loop(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    adapter = Adapter(library, PROGRAMS, tmp_path_factory.mktemp("pressure"))
-    assert adapter.run("memory_pressure.py", "loop", **MODES["fast"]).result == {}
-    adapter.plan()
-    return adapter.directory
-
-
-@pytest.fixture
-def pressed(library: Path, plan_of_the_loop: Path, tmp_path: Path) -> Adapter:
-    shutil.copytree(plan_of_the_loop / "output", tmp_path / "output")
-    return Adapter(library, PROGRAMS, tmp_path)
+PROGRAM = "memory_pressure.py"
 
 
 def run(adapter: Adapter, case: str, **variables: str) -> Finished:
-    return adapter.run("memory_pressure.py", case, mode="Alloc", **variables)
+    return adapter.run(PROGRAM, case, mode="Alloc", **variables)
 
 
 def result_of(adapter: Adapter, case: str, **variables: str) -> dict[str, Any]:
@@ -39,8 +24,8 @@ def result_of(adapter: Adapter, case: str, **variables: str) -> dict[str, Any]:
     return result
 
 
-def test_idle_chunks_make_room_and_come_back(pressed: Adapter) -> None:
-    result = result_of(pressed, "idle", STALLOC_DYNAMIC="0")  # with slots alone, the large request is the native one's
+def test_idle_chunks_make_room_and_come_back(looped: Adapter) -> None:
+    result = result_of(looped, "idle", STALLOC_DYNAMIC="0")  # with slots alone, the large request is the native one's
     assert result["arena"] >= 3 * GIB
     assert result["lent"] >= 3 * GIB, "the whole arena was idle"
     assert (result["observed"], result["oom_entries"], result["ooms"]) == (0, 0, 0)
@@ -50,16 +35,16 @@ def test_idle_chunks_make_room_and_come_back(pressed: Adapter) -> None:
     assert result["unbacked"] == 0
 
 
-def test_the_arenas_idle_room_is_used_before_chunks_go_back(pressed: Adapter) -> None:
-    result = result_of(pressed, "idle")
+def test_the_arenas_idle_room_is_used_before_chunks_go_back(looped: Adapter) -> None:
+    result = result_of(looped, "idle")
     assert (result["lent"], result["observed"], result["ooms"]) == (0, 0, 0)
     assert result["dynamic"] >= 1
     assert result["reserved_after"] < 4 * GIB, "an emptied cache gives back what the arena grew by"
     assert result["hits_after"] >= 6
 
 
-def test_chunks_that_cannot_be_mapped_again_are_misses(pressed: Adapter) -> None:
-    result = result_of(pressed, "not_mapped", STALLOC_DYNAMIC="0")
+def test_chunks_that_cannot_be_mapped_again_are_misses(looped: Adapter) -> None:
+    result = result_of(looped, "not_mapped", STALLOC_DYNAMIC="0")
     assert result["unbacked"] >= 2
     assert result["lent"] > 0
     assert result["unbacked_after"] == 0
@@ -67,8 +52,8 @@ def test_chunks_that_cannot_be_mapped_again_are_misses(pressed: Adapter) -> None
     assert result["lent_after"] < GIB // 8, "but for what only the first iteration needs"
 
 
-def test_an_error_that_stands_is_torchs_with_what_the_arena_holds(pressed: Adapter) -> None:
-    result = result_of(pressed, "too_large")
+def test_an_error_that_stands_is_torchs_with_what_the_arena_holds(looped: Adapter) -> None:
+    result = result_of(looped, "too_large")
     message = result["message"]
     assert message.startswith("CUDA out of memory. Tried to allocate ")
     assert "GPU 0 has a total capacity of" in message
@@ -79,9 +64,9 @@ def test_an_error_that_stands_is_torchs_with_what_the_arena_holds(pressed: Adapt
     assert result["hits"] >= 12
 
 
-def test_the_report_has_blocks_events_and_the_place_in_the_plan(pressed: Adapter, tmp_path: Path) -> None:
+def test_the_report_has_blocks_events_and_the_place_in_the_plan(looped: Adapter, tmp_path: Path) -> None:
     reports = tmp_path / "reports"
-    message = result_of(pressed, "too_large", STALLOC_OOM_REPORT=str(reports))["message"]
+    message = result_of(looped, "too_large", STALLOC_OOM_REPORT=str(reports))["message"]
     (file,) = reports.iterdir()
     assert str(file) in message
     report = json.loads(file.read_text())
@@ -93,20 +78,20 @@ def test_the_report_has_blocks_events_and_the_place_in_the_plan(pressed: Adapter
     assert report["events"][-1]["event"] == "out_of_memory"
 
 
-def test_a_mempool_gets_the_memory_that_lies_idle_in_the_arena(pressed: Adapter) -> None:
-    result = result_of(pressed, "pool_open")
+def test_a_mempool_gets_the_memory_that_lies_idle_in_the_arena(looped: Adapter) -> None:
+    result = result_of(looped, "pool_open")
     assert result["beyond_free"] >= 2 * GIB
     assert result["hits_after"] >= 6
 
 
-def test_a_fraction_set_before_the_first_allocation_holds(pressed: Adapter) -> None:
-    result = result_of(pressed, "fraction_first")
+def test_a_fraction_set_before_the_first_allocation_holds(looped: Adapter) -> None:
+    result = result_of(looped, "fraction_first")
     assert 7 * GIB < result["reserved"] <= 8.1 * GIB
     assert result["hits"] >= 10
 
 
-def test_a_fraction_below_the_arena_is_a_warning_with_both_figures_and_holds(pressed: Adapter) -> None:
-    finished = run(pressed, "fraction_below")
+def test_a_fraction_below_the_arena_is_a_warning_with_both_figures_and_holds(looped: Adapter) -> None:
+    finished = run(looped, "fraction_below")
     assert finished.result["reserved"] < GIB, "the idle arena went back"
     assert finished.result["failed"]
     assert finished.result["hits_after"] >= 4
@@ -114,8 +99,8 @@ def test_a_fraction_below_the_arena_is_a_warning_with_both_figures_and_holds(pre
     assert "allows 1.00 GiB" in finished.err
 
 
-def test_an_arena_that_cannot_be_mapped_is_a_warning_and_an_unplanned_run(pressed: Adapter) -> None:
-    finished = run(pressed, "crowded")
+def test_an_arena_that_cannot_be_mapped_is_a_warning_and_an_unplanned_run(looped: Adapter) -> None:
+    finished = run(looped, "crowded")
     stats = finished.result["stats"]
     assert "needed 3.0" in stats["degraded"]
     assert "free " in stats["degraded"]

@@ -5,7 +5,6 @@ That such cases can fail, tests/gpu/engine shows on a device, and tests/engine/s
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,26 +12,12 @@ from adapter_process import Adapter
 from gpu_process import MODES, PROGRAMS
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def planned_streams(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the plan of stream_cases.py's loop."""
-    adapter = Adapter(library, PROGRAMS, tmp_path_factory.mktemp("planned_streams"))
-    assert adapter.run("stream_cases.py", "loop", **MODES["fast"]).result == {}
-    adapter.plan()
-    return adapter.directory
-
-
-@pytest.fixture
-def streams(library: Path, planned_streams: Path, tmp_path: Path) -> Adapter:
-    shutil.copytree(planned_streams / "output", tmp_path / "output")
-    return Adapter(library, PROGRAMS, tmp_path)
+PROGRAM = "stream_cases.py"
 
 
 @pytest.mark.parametrize("case", ["planned", "diverging", "recorded", "unrecorded"])
-def test_bytes_that_change_streams_keep_what_was_written_last(streams: Adapter, case: str) -> None:
-    result = streams.run("stream_cases.py", case, **MODES["alloc"]).result
+def test_bytes_that_change_streams_keep_what_was_written_last(looped: Adapter, case: str) -> None:
+    result = looped.run(PROGRAM, case, **MODES["alloc"]).result
     assert result["shared"], "the plan must have put the blocks into the same bytes, or nothing was shown"
     assert result["hits"] >= 12
     assert result["waits"] > 0
@@ -40,22 +25,22 @@ def test_bytes_that_change_streams_keep_what_was_written_last(streams: Adapter, 
 
 
 @pytest.mark.parametrize("dynamic", ["0", "1"])
-def test_blocks_that_the_plan_does_not_know_keep_theirs_beside_planned_ones(streams: Adapter, dynamic: str) -> None:
-    result = streams.run("stream_cases.py", "fallback", **MODES["alloc"], STALLOC_DYNAMIC=dynamic).result
+def test_blocks_that_the_plan_does_not_know_keep_theirs_beside_planned_ones(looped: Adapter, dynamic: str) -> None:
+    result = looped.run(PROGRAM, "fallback", **MODES["alloc"], STALLOC_DYNAMIC=dynamic).result
     assert result["hits"] >= 12
     assert (result["dynamic_hits"] > 0) == (dynamic == "1"), "else the native allocator has them"
     assert result["unknown_frees"] == 0
 
 
-def test_bytes_change_streams_after_a_capture(streams: Adapter) -> None:
-    result = streams.run("stream_cases.py", "capture", **MODES["alloc"]).result
+def test_bytes_change_streams_after_a_capture(looped: Adapter) -> None:
+    result = looped.run(PROGRAM, "capture", **MODES["alloc"]).result
     assert result["hits"] >= 12
     assert result["unknown_frees"] == 0
 
 
 @pytest.mark.two_gpus
-def test_streams_of_another_device_are_waited_for(streams: Adapter) -> None:
-    result = streams.run("stream_cases.py", "peers", **MODES["alloc"]).result
+def test_streams_of_another_device_are_waited_for(looped: Adapter) -> None:
+    result = looped.run(PROGRAM, "peers", **MODES["alloc"]).result
     if "skipped" in result:
         pytest.skip(str(result["skipped"]))
     assert result["shared"], "the plan must have put the blocks into the same bytes, or nothing was shown"

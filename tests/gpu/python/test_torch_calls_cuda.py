@@ -15,13 +15,9 @@ from gpu_process import MODES, ModedAdapter
 
 pytestmark = pytest.mark.gpu
 
+PROGRAM = "torch_calls.py"
 # What the plan has no slot for is the native allocator's, not the arena's.
 SLOTS_ALONE = {"STALLOC_DYNAMIC": "0"}
-
-
-def call(moded: ModedAdapter, case: str, **variables: str) -> dict[str, Any]:
-    result: dict[str, Any] = moded.run("torch_calls.py", case, **MODES[moded.name], **variables).result
-    return result
 
 
 def expect_served(moded: ModedAdapter, result: dict[str, Any]) -> None:
@@ -30,11 +26,11 @@ def expect_served(moded: ModedAdapter, result: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", ["memory_viz", "consistent", "pinned"])
 def test_case_holds_with_blocks_of_ours_alive(moded: ModedAdapter, case: str) -> None:
-    expect_served(moded, call(moded, case))
+    expect_served(moded, moded.case(case, PROGRAM))
 
 
 def test_a_free_is_complete_when_no_stream_uses_the_bytes(moded: ModedAdapter) -> None:
-    result = call(moded, "free_completed")
+    result = moded.case("free_completed", PROGRAM)
     expect_served(moded, result)
     if moded.name != "exact":  # its heap keeps nothing pending: it synchronises before it uses such a block again
         assert result["during"] == "free_requested"
@@ -47,7 +43,7 @@ def test_a_free_is_complete_when_no_stream_uses_the_bytes(moded: ModedAdapter) -
 
 @pytest.mark.two_gpus
 def test_two_devices_in_one_process(moded: ModedAdapter) -> None:
-    result = call(moded, "devices")
+    result = moded.case("devices", PROGRAM)
     if "skipped" in result:
         pytest.skip(str(result["skipped"]))
     assert result["unknown_frees"] == 0
@@ -55,20 +51,20 @@ def test_two_devices_in_one_process(moded: ModedAdapter) -> None:
 
 
 def test_a_forked_child_gets_torchs_own_error(moded: ModedAdapter) -> None:
-    result = call(moded, "fork")
+    result = moded.case("fork", PROGRAM)
     assert result["child"] == 0
     expect_served(moded, result)
 
 
 def test_the_allocator_cannot_be_swapped_again(moded: ModedAdapter) -> None:
-    result = call(moded, "change_allocator")
+    result = moded.case("change_allocator", PROGRAM)
     if "skipped" in result:
         pytest.skip(str(result["skipped"]))
     assert "Can't swap an already initialized allocator" in result["message"]
 
 
 def test_expandable_segments_come_with_an_arena(moded: ModedAdapter) -> None:
-    result = call(moded, "expandable", **SLOTS_ALONE)
+    result = moded.case("expandable", PROGRAM, **SLOTS_ALONE)
     assert result["settings"] == result["segment"] == (moded.name == "alloc")
 
 
@@ -82,20 +78,20 @@ def test_expandable_segments_come_with_an_arena(moded: ModedAdapter) -> None:
 def test_a_users_allocator_settings_stand(moded: ModedAdapter, given: str, effective: str) -> None:
     if moded.name != "alloc":
         pytest.skip("only an arena changes settings")
-    result = call(moded, "expandable", PYTORCH_CUDA_ALLOC_CONF=given, **SLOTS_ALONE)
+    result = moded.case("expandable", PROGRAM, PYTORCH_CUDA_ALLOC_CONF=given, **SLOTS_ALONE)
     assert result["conf"] == effective
     assert result["settings"] == result["segment"] == ("True" in effective)
 
 
 def test_expandable_segments_are_left_alone_without_a_usable_plan(adapter: Adapter) -> None:
-    finished = adapter.run("torch_calls.py", "expandable", mode="Alloc")  # no plan in its directory
+    finished = adapter.run(PROGRAM, "expandable", mode="Alloc")  # no plan in its directory
     assert "the run goes on unplanned" in finished.err
     assert finished.result == {"served": False, "settings": False, "segment": False, "conf": ""}
 
 
 @pytest.mark.parametrize("case", ["exit_with_tensors", "exit_with_graphs"])
 def test_a_process_ends_cleanly(moded: ModedAdapter, case: str) -> None:
-    finished = moded.run("torch_calls.py", case, **MODES[moded.name])
+    finished = moded.run(PROGRAM, case, **MODES[moded.name])
     expect_served(moded, finished.result)
     assert "terminate" not in finished.err
     assert "rror" not in finished.err, finished.err
@@ -103,8 +99,8 @@ def test_a_process_ends_cleanly(moded: ModedAdapter, case: str) -> None:
 
 
 def test_a_process_ends_while_threads_allocate(moded: ModedAdapter) -> None:
-    finished = moded.run("torch_calls.py", "exit_with_threads", **MODES[moded.name])
-    if finished.code != 0 and moded.run("torch_calls.py", "exit_with_threads", "--native", mode=None).code != 0:
+    finished = moded.run(PROGRAM, "exit_with_threads", **MODES[moded.name])
+    if finished.code != 0 and moded.run(PROGRAM, "exit_with_threads", "--native", mode=None).code != 0:
         pytest.skip("a process that ends like this fails under the native allocator too")
     expect_served(moded, finished.result)
     assert "terminate" not in finished.err

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 from adapter_process import Adapter, Finished
-from gpu_process import MODES, PROGRAMS
+from gpu_process import MODES
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def planned_watch(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the plan of watch_cases.py's loop."""
-    adapter = Adapter(library, PROGRAMS, tmp_path_factory.mktemp("planned_watch"))
-    assert adapter.run("watch_cases.py", "loop", **MODES["fast"]).result == {}
-    adapter.plan()
-    return adapter.directory
-
-
-@pytest.fixture
-def watched(library: Path, planned_watch: Path, tmp_path: Path) -> Adapter:
-    shutil.copytree(planned_watch / "output", tmp_path / "output")
-    return Adapter(library, PROGRAMS, tmp_path)
+PROGRAM = "watch_cases.py"
 
 
 def case(adapter: Adapter, name: str, mode: str = "alloc") -> tuple[dict[str, Any], Finished]:
-    done = adapter.run("watch_cases.py", name, **MODES[mode], STALLOC_WATCH="1")
+    done = adapter.run(PROGRAM, name, **MODES[mode], STALLOC_WATCH="1")
     return done.result, done
 
 
@@ -38,8 +22,8 @@ def lines(done: Finished) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-def test_a_rightful_run_has_no_findings(watched: Adapter, mode: str) -> None:
-    result, done = case(watched, "clean", mode)
+def test_a_rightful_run_has_no_findings(looped: Adapter, mode: str) -> None:
+    result, done = case(looped, "clean", mode)
     assert (result["findings"], result["open"], lines(done)) == (0, 0, [])
     assert result["tails"] >= 5
     if mode == "alloc":
@@ -49,16 +33,16 @@ def test_a_rightful_run_has_no_findings(watched: Adapter, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", list(MODES))
-def test_a_write_beyond_the_end_is_found_though_the_free_comes_first(watched: Adapter, mode: str) -> None:
-    result, done = case(watched, "tail", mode)
+def test_a_write_beyond_the_end_is_found_though_the_free_comes_first(looped: Adapter, mode: str) -> None:
+    result, done = case(looped, "tail", mode)
     assert result["findings"] == 1
     (line,) = lines(done)
     assert "a write beyond the end of the block of 67108964 bytes" in line
     assert "its byte 67108969 has 0x41, expected 0xff" in line
 
 
-def test_a_write_into_a_freed_block_is_found(watched: Adapter) -> None:
-    result, done = case(watched, "freed")
+def test_a_write_into_a_freed_block_is_found(looped: Adapter) -> None:
+    result, done = case(looped, "freed")
     assert result["same"], "the plan must give the block its place again, or nothing was shown"
     assert result["findings"] == 1
     (line,) = lines(done)
@@ -66,20 +50,20 @@ def test_a_write_into_a_freed_block_is_found(watched: Adapter) -> None:
     assert "has 0x42, expected 0xff" in line
 
 
-def test_readers_after_the_free_see_nan(watched: Adapter) -> None:
-    result, _ = case(watched, "nan")
+def test_readers_after_the_free_see_nan(looped: Adapter) -> None:
+    result, _ = case(looped, "nan")
     assert result["nan"]
     assert result["findings"] == 0
 
 
-def test_what_another_stream_still_reads_is_not_filled(watched: Adapter) -> None:
-    result, _ = case(watched, "streams")
+def test_what_another_stream_still_reads_is_not_filled(looped: Adapter) -> None:
+    result, _ = case(looped, "streams")
     assert result["equal"]
     assert result["findings"] == 0
     assert result["unchecked"] >= 4
 
 
-def test_captures_are_left_alone(watched: Adapter) -> None:
-    result, _ = case(watched, "capture")
+def test_captures_are_left_alone(looped: Adapter) -> None:
+    result, _ = case(looped, "capture")
     assert result["sums"] == [5000.0, 5000.0]
     assert result["findings"] == 0

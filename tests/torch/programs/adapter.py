@@ -6,7 +6,7 @@ import ctypes
 import json
 import os
 import sys
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch
 
@@ -80,3 +80,24 @@ def graph_error() -> str:
 def show(result: Any) -> None:
     """Prints what the test looks at, as the last line."""
     print(json.dumps(result))
+
+
+def run_case(cases: dict[str, Any], installs: bool = True) -> None:
+    """Installs for CUDA and shows the result of the case that the command line names."""
+    if installs:
+        install("cuda")
+    result = cases[sys.argv[1]]()
+    torch.cuda.synchronize()
+    show(result)
+
+
+def steps(count: int, step: Callable[[int], Any]) -> list[Any]:
+    """What each iteration of a loop computes; marked where the command line has --install."""
+    results = []
+    for index in range(count):
+        if "--install" in sys.argv:
+            begin_iteration(index)
+        results.append(step(index))
+        if "--install" in sys.argv:
+            end_iteration(index)
+    return results

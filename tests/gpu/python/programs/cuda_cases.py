@@ -471,19 +471,10 @@ def peers() -> dict[str, Any]:
     return {"served": served()}
 
 
-def main() -> None:
-    name = sys.argv[1]
-    if name == "too_late":
-        torch.cuda.init()
-        adapter.show({"error": adapter.try_install("cuda")})
-        return
-    if name != "native_keys":
-        adapter.install("cuda")
-    case = globals()[name]
-    result = case()
-    torch.cuda.synchronize()
-    adapter.show(result)
+def too_late() -> dict[str, Any]:
+    torch.cuda.init()
+    return {"error": adapter.try_install("cuda")}
 
 
 if __name__ == "__main__":
-    main()
+    adapter.run_case(globals(), installs=sys.argv[1] not in ("native_keys", "too_late"))

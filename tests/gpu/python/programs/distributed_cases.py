@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import adapter
@@ -23,18 +22,6 @@ MIB = 1 << 20
 STEPS = 8
 RANK = int(os.environ["RANK"])
 WORLD = int(os.environ["WORLD_SIZE"])
-
-
-def steps(step: Callable[[int], Any]) -> list[Any]:
-    """One iteration of the training loop each."""
-    results = []
-    for index in range(STEPS):
-        if "--install" in sys.argv:
-            adapter.begin_iteration(index)
-        results.append(step(index))
-        if "--install" in sys.argv:
-            adapter.end_iteration(index)
-    return results
 
 
 def collectives() -> list[Any]:
@@ -61,7 +48,7 @@ def collectives() -> list[Any]:
         ]
         return ends + [int(part.sum()) for part in gathered.chunk(WORLD)]
 
-    return steps(step)
+    return adapter.steps(STEPS, step)
 
 
 def expected_collectives() -> list[Any]:
@@ -99,7 +86,7 @@ def side_stream() -> list[Any]:
             del result, other
         return ends
 
-    return steps(step)
+    return adapter.steps(STEPS, step)
 
 
 def expected_side_stream() -> list[Any]:
@@ -128,7 +115,7 @@ def mem_pool() -> list[Any]:
         dist.all_reduce(planned)
         return [int(tensor.min()) for tensor in (registered, planned)]
 
-    results = steps(step)
+    results = adapter.steps(STEPS, step)
     torch.cuda.synchronize()
     backend.deregister_mem_pool(pool)
     return results
@@ -149,7 +136,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
         optimizer.zero_grad()
         return loss.item().hex()
 
-    return steps(step)
+    return adapter.steps(STEPS, step)
 
 
 def ddp() -> list[Any]:

@@ -6,7 +6,6 @@ What people do with CUDA graphs, while the tensors of cuda_cases.iteration lie i
 from __future__ import annotations
 
 import copy
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -359,7 +358,4 @@ def reads_idle() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    adapter.install("cuda")
-    case_result = globals()[sys.argv[1]]()
-    torch.cuda.synchronize()
-    adapter.show(case_result)
+    adapter.run_case(globals())

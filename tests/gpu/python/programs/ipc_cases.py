@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -191,12 +190,5 @@ def refused() -> dict[str, Any]:
     return {"served": served(), "message": message}
 
 
-def main() -> None:
-    adapter.install("cuda")
-    result = globals()[sys.argv[1]]()
-    torch.cuda.synchronize()
-    adapter.show(result)
-
-
 if __name__ == "__main__":
-    main()
+    adapter.run_case(globals())

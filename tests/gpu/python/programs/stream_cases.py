@@ -8,8 +8,7 @@ its bytes have a new owner by then, unless streams wait for each other.
 from __future__ import annotations
 
 import contextlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import adapter
@@ -75,17 +74,20 @@ def loop() -> dict[str, Any]:
     return {}
 
 
-def planned() -> dict[str, Any]:
-    """The main stream writes late to a block that the side stream takes over, and the other way round."""
-    side = torch.cuda.Stream()
+def write_late(size: int, value: int) -> int:
+    """The address of a block that the current stream still writes to when it is freed."""
+    block = new(size)
+    late()
+    block.fill_(value)
+    return block.data_ptr()
+
+
+def change_streams(side: torch.cuda.Stream, third_on: Callable[[], torch.cuda.Stream | None]) -> dict[str, Any]:
+    """The main stream writes late to a block that `side` takes over, and `side` to one that the third stream does."""
     addresses: list[int] = []
     for _ in range(5):
         with iteration():
-            first = new(FIRST)
-            late()
-            first.fill_(11)
-            addresses = [first.data_ptr()]
-            del first
+            addresses = [write_late(FIRST, 11)]
             with torch.cuda.stream(side):
                 second = new(SECOND).fill_(22)
             addresses.append(second.data_ptr())
@@ -94,39 +96,22 @@ def planned() -> dict[str, Any]:
                 late()
                 second.fill_(23)
             del second
-            third = new(THIRD).fill_(33)
+            with torch.cuda.stream(third_on()):
+                third = new(THIRD).fill_(33)
             addresses.append(third.data_ptr())
-            assert holds(third, 33), "the side stream wrote over the main stream's block"
+            assert holds(third, 33), "the side stream wrote over the third block"
             del third
     return figures(*addresses)
+
+
+def planned() -> dict[str, Any]:
+    return change_streams(torch.cuda.Stream(), lambda: None)
 
 
 def diverging() -> dict[str, Any]:
     """The hand-over is not the plan's: the second block is left out, the third asked for on a stream of its own."""
     loop()
-    other = torch.cuda.Stream()
-    addresses: list[int] = []
-    for _ in range(5):
-        with iteration():
-            first = new(FIRST)
-            late()
-            first.fill_(11)
-            addresses = [first.data_ptr()]
-            del first
-            with torch.cuda.stream(other):
-                second = new(SECOND).fill_(22)
-            addresses.append(second.data_ptr())
-            assert holds(second, 22), "written over by the main stream"
-            with torch.cuda.stream(other):
-                late()
-                second.fill_(23)
-            del second
-            with torch.cuda.stream(torch.cuda.Stream()):
-                third = new(THIRD).fill_(33)
-            addresses.append(third.data_ptr())
-            assert holds(third, 33), "written over by the other stream"
-            del third
-    return figures(*addresses)
+    return change_streams(torch.cuda.Stream(), torch.cuda.Stream)
 
 
 def unrecorded() -> dict[str, Any]:
@@ -265,12 +250,5 @@ def peers() -> dict[str, Any]:
     return figures(*addresses)
 
 
-def main() -> None:
-    adapter.install("cuda")
-    result = globals()[sys.argv[1]]()
-    torch.cuda.synchronize()
-    adapter.show(result)
-
-
 if __name__ == "__main__":
-    main()
+    adapter.run_case(globals())

@@ -275,13 +275,5 @@ def exit_with_threads() -> dict[str, Any]:
     return {"served": "--native" not in sys.argv and served()}
 
 
-def main() -> None:
-    if "--native" not in sys.argv:
-        adapter.install("cuda")
-    result = globals()[sys.argv[1]]()
-    torch.cuda.synchronize()
-    adapter.show(result)
-
-
 if __name__ == "__main__":
-    main()
+    adapter.run_case(globals(), installs="--native" not in sys.argv)

@@ -6,11 +6,11 @@ Each case is a loop that requests the same in every iteration, on both devices, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import adapter
 import torch
+from ipc_receiver import pattern
 from torch import nn
 from torch.nn import functional
 
@@ -18,22 +18,6 @@ MIB = 1 << 20
 SIZES = (2 * MIB, 6 * MIB + 512, 700, 24 * MIB)
 STEPS = 8
 DEVICES = ("cuda:0", "cuda:1")
-
-
-def steps(step: Callable[[int], Any]) -> list[Any]:
-    results = []
-    for index in range(STEPS):
-        if "--install" in sys.argv:
-            adapter.begin_iteration(index)
-        results.append(step(index))
-        if "--install" in sys.argv:
-            adapter.end_iteration(index)
-    return results
-
-
-def pattern(size: int, key: int) -> torch.Tensor:
-    """Bytes on the host, of a period that divides no power of two, different for every key."""
-    return ((torch.arange(size, dtype=torch.int32) * 31 + key * 7919) % 251).to(torch.uint8)
 
 
 def copies() -> list[Any]:
@@ -65,7 +49,7 @@ def copies() -> list[Any]:
             right += [torch.equal(wide.cpu(), host[size, sent_key].int())]
         return right
 
-    results = steps(step)
+    results = adapter.steps(STEPS, step)
     assert all(all(right) for right in results), results
     return results
 
@@ -90,7 +74,7 @@ def pipeline() -> list[Any]:
             optimizer.zero_grad(set_to_none=True)
         return loss.item().hex()
 
-    return steps(step)
+    return adapter.steps(STEPS, step)
 
 
 def main() -> None:
