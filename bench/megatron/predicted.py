@@ -13,7 +13,6 @@ from typing import Any, Optional
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "patches"))
 
 from stalloc.tools.fitting.replayed import Change, Planner, TracedRun
-from stalloc.tools.fitting.times import times_of
 from stalloc.tools.fitting.work import Work
 from stalloc.tools.report import collect
 
@@ -52,23 +51,13 @@ def predicted(traced: Traced, micro_batch: int, count: int, recomputed: str) -> 
     for files in collect.find_ranks(traced.directory):
         run = traced.run(files.trace)
         with Planner(run) as planner:
-            told = planner.traced()
-            device = _most(told["devices"])
+            device = max(planner.traced()["devices"], key=lambda each: int(each["peak"]))
             layers = [each for each in device["layers"] if recomputed and re.search(recomputed, each["name"])]
             names = tuple(each["name"] for each in layers)
             outcome = planner.outcome(Change(micro_batch / traced.micro_batch, names), device["device"])
+            planner.cost(device["device"], count)
+            load = Work(traced.micro_batch, count, keeps_accumulation=True).load(micro_batch)
+            steps += [each["step_seconds"] for each in planner.seconds(device["device"], [load], names)]
         live.append(outcome.live)
         held.append(outcome.held)
-        times = times_of(run, device, _most(told["beside"]), count)
-        load = Work(traced.micro_batch, count, keeps_accumulation=True).load(micro_batch)
-        again = times.again(names)
-        if again is not None:
-            steps.append(times.model.seconds(load, again=again))
-        else:
-            steps.append(times.model.seconds(load, sum(each["forward_ns"] for each in layers) / 1e9))
     return {"live_bytes": live, "held_bytes": held, "step_seconds": statistics.fmean(steps)}
-
-
-def _most(devices: list[dict[str, Any]]) -> Any:
-    """The one that holds most; None: there is none."""
-    return max(devices, key=lambda each: int(each["peak"]), default=None)

@@ -13,6 +13,7 @@
 #include "planner/cli/session_json.h"
 #include "planner/cli/stop_signal.h"
 #include "planner/cli/task_queue.h"
+#include "planner/cli/traced_steps.h"
 #include "planner/cli/version.h"
 #include "planner/packing/portfolio.h"
 #include "planner/report/run_view.h"
@@ -67,6 +68,21 @@ absl::StatusOr<std::optional<Plan>> ReadPlanOf(const std::string& path, const Fi
   return std::move(plan.value());
 }
 
+// {"count", "size", "square", "each": [[often, size, square], ...]}
+Load TakeLoad(JsonObject* object) {
+  Load load{object->Number("count", 0), object->Number("size", 0), object->Number("square", 0), {}};
+  for (const std::vector<double>& part : object->Lists("each")) {
+    if (part.size() == 3) load.each.push_back({part[0], part[1], part[2]});
+  }
+  return load;
+}
+
+std::vector<LayerTimes> TimesOfLayers(const LayerUnits& units) {
+  std::vector<LayerTimes> times;
+  for (const LayerUnit& unit : units.units()) times.push_back({unit.name, unit.iteration_ns});
+  return times;
+}
+
 // The plan of a trace that was edited, as the `plan` command would make it.
 absl::StatusOr<RankResult> PlanEdited(const Trace& edited, bool plans, double seconds) {
   const SlotTrial trial;
@@ -116,8 +132,23 @@ struct Session::Device {
 
   const DeviceFacts facts;
   const LayerUnits units;
+  [[nodiscard]] ChoiceSeconds SecondsOf(const UnitChoice& choice, const FitSearch& search) const {
+    const auto fixed = static_cast<double>(search.CostOf(choice, 0));
+    ChoiceSeconds seconds{(static_cast<double>(search.CostOf(choice, 1)) - fixed) / 1e9, fixed / 1e9, 0, {}};
+    for (std::size_t i = 0; i < choice.uses.size(); ++i) {
+      if (choice.uses[i] != UnitUse::kRecomputed) continue;
+      seconds.forward += static_cast<double>(units.units()[i].forward_ns) / 1e9;
+      seconds.recomputed.push_back(units.units()[i].name);
+    }
+    return seconds;
+  }
+  void WriteSeconds(const Load& load, const ChoiceSeconds& choice, JsonWriter* json) const {
+    json->Key("step_seconds").Value(cost->Seconds(load, choice)).Key("at_least").Value(cost->AtLeast(load));
+  }
+
   const EditPlayer player;
   std::vector<BlockPart> parts;  // from both traces, where there are two
+  std::optional<StepCost> cost;  // once it was asked for
 };
 
 Session::~Session() = default;
@@ -129,6 +160,8 @@ absl::StatusOr<std::string> Session::Answer(const std::string& line) {
   if (name == "period") return Period(&*request);
   for (const auto& [known, answer] : {std::pair("view", &Session::View),
                                       {"traced", &Session::Traced},
+                                      {"cost", &Session::Cost},
+                                      {"seconds", &Session::Seconds},
                                       {"search", &Session::Search},
                                       {"play", &Session::Play},
                                       {"plan", &Session::PlanChoice}}) {
@@ -137,7 +170,7 @@ absl::StatusOr<std::string> Session::Answer(const std::string& line) {
     return (this->*answer)(&*request);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("request: expected view, traced, search, play, plan or period, found '", name, "'"));
+      absl::StrCat("request: expected view, traced, cost, seconds, search, play, plan or period, found '", name, "'"));
 }
 
 // Of a history that is no trace yet.
@@ -190,7 +223,7 @@ absl::Status Session::ReadEvents() {
   return trace.status();
 }
 
-absl::StatusOr<const Session::Device*> Session::DeviceAt(std::size_t index) {
+absl::StatusOr<Session::Device*> Session::DeviceAt(std::size_t index) {
   if (timed_->traced.segmentation.iterations() == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(traces_.path, ": no iteration is marked, so that what grows with the micro-batch is not known"));
@@ -208,7 +241,7 @@ absl::StatusOr<const Session::Device*> Session::DeviceAt(std::size_t index) {
   return devices_[index].get();
 }
 
-absl::StatusOr<const Session::Device*> Session::DeviceOf(JsonObject* request) {
+absl::StatusOr<Session::Device*> Session::DeviceOf(JsonObject* request) {
   const std::vector<DeviceTrace>& all = timed_->traced.devices;
   const double wanted = request->Number("device", 0);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -245,7 +278,7 @@ absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
   JsonWriter json(JsonWriter::Style::kLine);
   json.BeginObject().Key("devices").BeginArray();
   for (std::size_t i = 0; i < devices_.size(); ++i) {
-    const absl::StatusOr<const Device*> found = DeviceAt(i);
+    const absl::StatusOr<Device*> found = DeviceAt(i);
     if (!found.ok()) return found.status();
     const Device& device = **found;
     json.BeginObject().Key("device").Value(device.facts.device.device);
@@ -267,17 +300,93 @@ absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
   return json.Take();
 }
 
+TracedTimes Session::TimesOf(const Device& device) const {
+  const StepTimes times = FindStepTimes(device.facts, timed_->traced.segmentation);
+  TracedTimes found;
+  found.rest = static_cast<double>(std::max<std::int64_t>(0, times.step_ns - times.passes_ns)) / 1e9;
+  found.passes = static_cast<double>(times.passes_ns) / 1e9;
+  found.ratio = traces_.ratio;
+  found.layers.push_back({TimesOfLayers(device.units), {}});
+  for (const DeviceTrace& other : beside_.has_value() ? beside_->traced.devices : std::vector<DeviceTrace>{}) {
+    if (other.device != device.facts.device.device) continue;
+    const DeviceFacts facts(beside_->traced, other, beside_->clock);
+    found.other_passes = static_cast<double>(FindStepTimes(facts, beside_->traced.segmentation).passes_ns) / 1e9;
+    found.layers.push_back({TimesOfLayers(LayerUnits(facts)), {}});
+  }
+  return found;
+}
+
+// How long steps take, from both traces and what lies beside them: for what is asked then.
+absl::StatusOr<std::string> Session::Cost(JsonObject* request) {
+  const absl::StatusOr<Device*> device = DeviceOf(request);
+  if (!device.ok()) return device.status();
+  const bool of_length = request->Flag("of_length");
+  RunFiles files{traces_.path,
+                 traces_.beside,
+                 traces_.ratio,
+                 request->Number("rows", 1),
+                 request->Number("micro_batches", 1),
+                 request->Flag("packed")};
+  if (absl::Status status = request->Finish(); !status.ok()) return status;
+  const absl::StatusOr<StepsOfRun> steps = ReadStepsOfRun(files);
+  if (!steps.ok()) return steps.status();
+  TracedTimes times = TimesOf(**device);
+  times.micro_batches = files.micro_batches;
+  times.of_length = of_length;
+  times.watched = WatchedIn(steps->traces);
+  for (std::size_t i = 0; i < steps->traces.size(); ++i) {
+    const TracedSteps& of_trace = steps->traces[i];
+    times.free.insert(times.free.end(), of_trace.free.begin(), of_trace.free.end());
+    if (i < times.layers.size()) times.layers[i].second = of_trace.iterations;
+  }
+  (*device)->cost.emplace(times);
+  JsonWriter json(JsonWriter::Style::kLine);
+  json.BeginObject().Key("together").Value(steps->together).Key("usual").Value(steps->usual).EndObject();
+  return json.Take();
+}
+
+// Of steps with these loads, all with one choice.
+absl::StatusOr<std::string> Session::Seconds(JsonObject* request) {
+  const absl::StatusOr<Device*> device = DeviceOf(request);
+  if (!device.ok()) return device.status();
+  const absl::StatusOr<UnitChoice> choice = (*device)->TakeChoice({}, request);
+  const double bus = request->Number("bus", 25e9);
+  std::vector<Load> loads;
+  for (JsonObject& each : request->Objects("loads")) loads.push_back(TakeLoad(&each));
+  absl::Status status = request->Finish();
+  status.Update(choice.status());
+  if (status.ok() && !(*device)->cost.has_value()) status = absl::FailedPreconditionError("seconds come after a cost");
+  if (!status.ok()) return status;
+  const ChoiceSeconds seconds = (*device)->SecondsOf(*choice, (*device)->SearchOf(bus, {}));
+  JsonWriter json(JsonWriter::Style::kLine);
+  json.BeginObject().Key("steps").BeginArray();
+  for (const Load& load : loads) {
+    json.BeginObject();
+    (*device)->WriteSeconds(load, seconds, &json);
+    const std::optional<double> share = (*device)->cost->HostShare(load);
+    json.Key("host_share");
+    share.has_value() ? void(json.Value(*share)) : void(json.Null());
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+  return json.Take();
+}
+
 // Of each of "sizes" by itself; those run side by side.
 absl::StatusOr<std::string> Session::Search(JsonObject* request) {
-  const absl::StatusOr<const Device*> device = DeviceOf(request);
+  const absl::StatusOr<Device*> device = DeviceOf(request);
   if (!device.ok()) return device.status();
   const double bus = request->Number("bus", 25e9);
   const Bytes memory = TakeBytes("memory", request);
   const Bytes graphs = TakeBytes("graphs_memory", request);
   std::vector<MicroBatches> sizes;
+  std::vector<std::optional<Load>> loads;
   for (JsonObject& each : request->Objects("sizes")) {
     sizes.push_back(TakeMicroBatches(&each));
+    JsonObject load = each.Object("load");
+    loads.push_back(each.Has("load") && (*device)->cost.has_value() ? std::optional(TakeLoad(&load)) : std::nullopt);
     absl::Status status = each.Finish();
+    status.Update(load.Finish());
     status.Update(CheckMicroBatches(sizes.back()));
     if (!status.ok()) return status;
   }
@@ -290,8 +399,11 @@ absl::StatusOr<std::string> Session::Search(JsonObject* request) {
       const FitSearch search = (*device)->SearchOf(bus, sizes[i]);
       const EditedPeak untouched = (*device)->player.Play({}, SizesAt(parts, sizes[i].scale));
       JsonWriter json(JsonWriter::Style::kLine);
-      WriteResult(search.FindWithGraphs(memory, graphs, parts, sizes[i].scale), untouched, search, (*device)->units,
-                  &json);
+      const FitResult found = search.FindWithGraphs(memory, graphs, parts, sizes[i].scale);
+      json.BeginObject();
+      WriteResult(found, untouched, (*device)->units, &json);
+      if (loads[i].has_value()) (*device)->WriteSeconds(*loads[i], (*device)->SecondsOf(found.choice, search), &json);
+      json.EndObject();
       answers[i] = json.Take();
       answers[i].pop_back();
     });
@@ -301,7 +413,7 @@ absl::StatusOr<std::string> Session::Search(JsonObject* request) {
 }
 
 absl::StatusOr<std::string> Session::Play(JsonObject* request) {
-  const absl::StatusOr<const Device*> device = DeviceOf(request);
+  const absl::StatusOr<Device*> device = DeviceOf(request);
   if (!device.ok()) return device.status();
   const MicroBatches sizes = TakeMicroBatches(request);
   const absl::StatusOr<UnitChoice> choice = (*device)->TakeChoice(sizes, request);
@@ -317,7 +429,7 @@ absl::StatusOr<std::string> Session::Play(JsonObject* request) {
 
 // The edited run goes through the planner; without "plans" only what PyTorch's allocators would hold is told.
 absl::StatusOr<std::string> Session::PlanChoice(JsonObject* request) {
-  const absl::StatusOr<const Device*> found = DeviceOf(request);
+  const absl::StatusOr<Device*> found = DeviceOf(request);
   if (!found.ok()) return found.status();
   const Device& device = **found;
   const MicroBatches sizes = TakeMicroBatches(request);

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "planner/cli/timed_trace.h"
 #include "planner/whatif/layer_units.h"
+#include "planner/whatif/step_cost.h"
 #include "proto/codec/json_object.h"
 
 namespace stalloc::planner {
@@ -39,12 +40,15 @@ class Session {
 
   [[nodiscard]] absl::Status Read();
   [[nodiscard]] absl::Status ReadEvents();
+  [[nodiscard]] TracedTimes TimesOf(const Device& device) const;
   // InvalidArgument: no iteration is marked.
-  [[nodiscard]] absl::StatusOr<const Device*> DeviceAt(std::size_t index);
-  [[nodiscard]] absl::StatusOr<const Device*> DeviceOf(JsonObject* request);
+  [[nodiscard]] absl::StatusOr<Device*> DeviceAt(std::size_t index);
+  [[nodiscard]] absl::StatusOr<Device*> DeviceOf(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> Period(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> View(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> Traced(JsonObject* request);
+  [[nodiscard]] absl::StatusOr<std::string> Cost(JsonObject* request);
+  [[nodiscard]] absl::StatusOr<std::string> Seconds(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> Search(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> Play(JsonObject* request);
   [[nodiscard]] absl::StatusOr<std::string> PlanChoice(JsonObject* request);

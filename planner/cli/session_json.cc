@@ -17,18 +17,14 @@ void WriteNames(const char* key, const LayerUnits& units, const UnitChoice& choi
 
 }  // namespace
 
-void WriteResult(const FitResult& found, const EditedPeak& untouched, const FitSearch& search, const LayerUnits& units,
-                 JsonWriter* json) {
-  json->BeginObject().Key("untouched_peak").Value(untouched.live);
+void WriteResult(const FitResult& found, const EditedPeak& untouched, const LayerUnits& units, JsonWriter* json) {
+  json->Key("untouched_peak").Value(untouched.live);
   json->Key("fits").Value(found.fits).Key("peak").Value(found.peak.live).Key("cost_ns").Value(found.cost_ns);
-  // Of it, what an iteration as traced costs: what grows with the micro-batch, and what does not.
-  const std::int64_t fixed = search.CostOf(found.choice, 0);
-  json->Key("fixed_cost_ns").Value(fixed).Key("growing_cost_ns").Value(search.CostOf(found.choice, 1) - fixed);
   json->Key("bound").Value(found.bound).Key("pool").Value(found.peak.pool);
   json->Key("outside_pool").Value(found.peak.outside_pool);
   WriteNames("recompute", units, found.choice, UnitUse::kRecomputed, json);
   WriteNames("offload", units, found.choice, UnitUse::kOffloaded, json);
-  json->Key("offload_state").Value(found.choice.state_offloaded).EndObject();
+  json->Key("offload_state").Value(found.choice.state_offloaded);
 }
 
 void WritePeak(const EditedPeak& peak, const DeviceFacts& facts, JsonWriter* json) {

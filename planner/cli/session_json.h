@@ -10,12 +10,11 @@
 
 namespace stalloc::planner {
 
-// One object for each.
-void WriteResult(const FitResult& found, const EditedPeak& untouched, const FitSearch& search, const LayerUnits& units,
-                 JsonWriter* json);
+// One object.
 void WritePeak(const EditedPeak& peak, const DeviceFacts& facts, JsonWriter* json);
 
 // Keys of the object that is open.
+void WriteResult(const FitResult& found, const EditedPeak& untouched, const LayerUnits& units, JsonWriter* json);
 void WriteTimes(const DeviceFacts& facts, const Segmentation& segmentation, const LayerUnits& units, JsonWriter* json);
 void WriteCandidates(const std::vector<FitCandidate>& candidates, JsonWriter* json);
 void WriteScaling(const std::vector<ScalingPoint>& points, JsonWriter* json);

@@ -3,6 +3,8 @@
 #include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace stalloc {
@@ -75,6 +77,40 @@ std::vector<double> JsonObject::Numbers(const std::string& key) {
     return value.has_number_value();
   });
   return found;
+}
+
+std::vector<std::vector<double>> JsonObject::Lists(const std::string& key) {
+  std::vector<std::vector<double>> found;
+  ForEach(key, "a list of lists of numbers", [&](const Value& value) {
+    std::vector<double>& numbers = found.emplace_back();
+    for (const Value& each : value.list_value().values()) {
+      if (!each.has_number_value()) return false;
+      numbers.push_back(each.number_value());
+    }
+    return value.has_list_value();
+  });
+  return found;
+}
+
+JsonObject JsonObject::Object(const std::string& key) {
+  const Value* const value = Find(key);
+  if (value == nullptr) return JsonObject(std::make_shared<google::protobuf::Struct>());
+  if (!value->has_struct_value()) Refuse(key, "an object");
+  return JsonObject(std::shared_ptr<const google::protobuf::Struct>(fields_, &value->struct_value()));
+}
+
+std::vector<std::string> JsonObject::Keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : fields_->fields()) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::string JsonObject::Json(const std::string& key) {
+  const Value* const value = Find(key);
+  std::string text = "null";
+  if (value != nullptr && !google::protobuf::util::MessageToJsonString(*value, &(text = "")).ok()) text = "?";
+  return text;
 }
 
 std::vector<JsonObject> JsonObject::Objects(const std::string& key) {

@@ -28,8 +28,14 @@ class JsonObject {
   [[nodiscard]] bool Flag(const std::string& key);
   [[nodiscard]] std::vector<std::string> Texts(const std::string& key);
   [[nodiscard]] std::vector<double> Numbers(const std::string& key);
+  [[nodiscard]] std::vector<std::vector<double>> Lists(const std::string& key);
   [[nodiscard]] std::vector<JsonObject> Objects(const std::string& key);
+  [[nodiscard]] JsonObject Object(const std::string& key);  // empty where there is none
 
+  [[nodiscard]] bool Has(const std::string& key) { return Find(key) != nullptr; }
+  [[nodiscard]] std::vector<std::string> Keys() const;                  // ascending
+  [[nodiscard]] std::string Json(const std::string& key);               // "null" where there is none
+  [[nodiscard]] const absl::Status& status() const { return status_; }  // of the values that were asked for
   // Call it last: InvalidArgument names the key and what was expected.
   [[nodiscard]] absl::Status Finish() const;
 

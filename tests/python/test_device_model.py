@@ -10,13 +10,12 @@ from typing import Any, Optional
 
 import pytest
 
-from stalloc.tools.fitting import device_model, layer_times, packed, step_model
-from stalloc.tools.fitting.device_model import WatchedStep
 from stalloc.tools.fitting.replayed import TracedRun
-from stalloc.tools.fitting.work import Lengths, Load, Work, load_of
+from stalloc.tools.fitting.work import Lengths, Load, Work
 from stalloc.tools.report.collect import CollectError
 from stalloc.train.marking.device_work import PARTS, DeviceWork, in_parts
 from stalloc.train.marking.steps import FreeSteps
+from timed_runs import Beside, Cost, Free, cost, loaded, trace
 
 Kernel = tuple[int, int, str]
 LAUNCH = 50_000  # nanoseconds of the host, from one kernel to the next
@@ -37,15 +36,18 @@ def kernels(lengths: list[int], layers: int = 20) -> list[Kernel]:
     return found
 
 
-def watched(lengths: list[int], most: int) -> WatchedStep:
-    told = in_parts(kernels(lengths))
-    sizes = [length / most for length in lengths]
-    return WatchedStep.of(json.loads(json.dumps(told)), Load(len(sizes), sum(sizes), sum(size**2 for size in sizes)))
+def watched(lengths: list[int]) -> dict[str, Any]:
+    """As the program leaves it."""
+    return {"tokens": lengths, **(in_parts(kernels(lengths)) or {})}
 
 
-def ran(lengths: list[int], most: int = 100) -> tuple[float, Load]:
+def part(seconds: float, **busy: tuple[float, int]) -> dict[str, Any]:
+    return {"seconds": seconds, "busy": {name[1:]: times for name, times in busy.items()}}
+
+
+def ran(lengths: list[int]) -> Free:
     """A step that nothing watched."""
-    return seconds_of(lengths), load_of([length / most for length in lengths])
+    return seconds_of(lengths), lengths
 
 
 def seconds_of(lengths: list[int]) -> float:
@@ -53,99 +55,94 @@ def seconds_of(lengths: list[int]) -> float:
     return (made[-1][1] - made[0][0]) / 1e9
 
 
-def test_steps_that_the_host_bounds_tell_how_long_larger_ones_take_on_the_device() -> None:
+def test_steps_that_the_host_bounds_tell_how_long_larger_ones_take_on_the_device(build: Path, tmp_path: Path) -> None:
     small = [[60, 100], [80, 90], [30, 50], [40, 45]]
-    model = device_model.from_steps([watched(lengths, 100) for lengths in small], [ran([30, 30])])
-    assert model is not None
     # So small, the device waits for the host: 120 kernels, 50 us apart.
     assert seconds_of([60, 100]) == pytest.approx(seconds_of([30, 50]), rel=0.02) == pytest.approx(0.006, rel=0.02)
-    for lengths in ([400, 700], [1000, 1000]):
-        sizes = [length / 100 for length in lengths]
-        load = Load(2, sum(sizes), sum(size**2 for size in sizes))
-        assert model.seconds(load) == pytest.approx(seconds_of(lengths), rel=0.05)
-    assert model.seconds(Load(2, 0.6, 0.18)) == pytest.approx(seconds_of([30, 30]), rel=0.05), "the host's time is left"
-    assert model.seconds(Load(4, 1.2, 0.36)) == pytest.approx(2 * seconds_of([30, 30]), rel=0.05)
+    with cost(build, tmp_path, Beside([ran([30, 30])], list(map(watched, small))), 2) as model:
+        for lengths in ([400, 700], [1000, 1000]):
+            assert model.seconds(loaded(lengths)) == pytest.approx(seconds_of(lengths), rel=0.05)
+        assert model.seconds(loaded([30, 30])) == pytest.approx(seconds_of([30, 30]), rel=0.05), "the host's time"
+        assert model.seconds(loaded([30] * 4)) == pytest.approx(2 * seconds_of([30, 30]), rel=0.05)
 
 
-def test_what_watching_costs_the_host_does_not_count() -> None:
-    steps = [watched(lengths, 100) for lengths in ([60, 100], [30, 50])]
-    model = device_model.from_steps(steps, [(0.003, steps[1].load), (0.004, steps[1].load), (9.0, steps[1].load)])
-    assert model is not None
-    assert model.seconds(steps[1].load) == pytest.approx(0.004, rel=1e-3), "the middle one's: something made one longer"
-    assert sum(model.host) < 0.005
+def test_what_watching_costs_the_host_does_not_count(build: Path, tmp_path: Path) -> None:
+    steps, small = [watched([60, 100]), watched([30, 50])], [30, 50]
+    with cost(build, tmp_path, Beside([(0.003, small), (0.004, small), (9.0, small)], steps), 2) as model:
+        assert model.seconds(loaded(small)) == pytest.approx(0.004, rel=1e-3), "the middle one's"
+        assert model.seconds(loaded([1, 1])) < 0.005, "the host's time alone"
 
 
-def test_large_micro_batches_tell_how_slow_a_host_is_that_bounds_them() -> None:
-    steps = [watched(lengths, 100) for lengths in ([60, 100], [30, 50])]
-    large, small = (step.load for step in steps)
+def test_large_micro_batches_tell_how_slow_a_host_is_that_bounds_them(build: Path, tmp_path: Path) -> None:
+    large, small = [60, 100], [30, 50]
     free = [(0.012, large), (0.013, large), (0.007, small), (0.008, small), (0.009, small)]
-    model = device_model.from_steps(steps, free)
-    assert model is not None
-    assert model.host_share(large) > 0.9
-    assert model.seconds(large) == pytest.approx(0.0125, rel=0.05), "new shapes cost the host more"
+    with cost(build, tmp_path, Beside(free, [watched(large), watched(small)]), 2) as model:
+        step = model.step(loaded(large))
+        assert step["host_share"] > 0.9
+        assert step["step_seconds"] == pytest.approx(0.0125, rel=0.05), "new shapes cost the host more"
 
 
-def test_all_tell_where_the_device_bounds_large_ones() -> None:
-    steps = [watched(lengths, 100) for lengths in ([600, 1000], [30, 50])]
-    large, small = (step.load for step in steps)
-    free = [(seconds_of([600, 1000]), large), (0.012, small), (0.012, small)]
-    model = device_model.from_steps(steps, free)
-    assert model is not None
-    assert model.host_share(large) < 0.1
-    assert model.seconds(small) == pytest.approx(0.012, rel=0.05)
+def test_all_tell_where_the_device_bounds_large_ones(build: Path, tmp_path: Path) -> None:
+    large, small = [600, 1000], [30, 50]
+    free = [ran(large), (0.012, small), (0.012, small)]
+    with cost(build, tmp_path, Beside(free, [watched(large), watched(small)]), 2) as model:
+        assert model.step(loaded(large))["host_share"] < 0.1
+        assert model.seconds(loaded(small)) == pytest.approx(0.012, rel=0.05)
 
 
-def test_one_size_does_not_tell_what_grows() -> None:
-    assert device_model.from_steps([watched([60, 100], 100)] * 2, []) is None
-    assert device_model.from_steps([], []) is None
+def test_one_size_does_not_tell_what_grows(build: Path, tmp_path: Path) -> None:
+    with cost(build, tmp_path, Beside([ran([60, 100])], [watched([60, 100])] * 2), 2) as model:
+        assert model.step(loaded([60, 100]))["host_share"] is None, "the device is not known"
+    with cost(build, tmp_path, Beside([ran([60, 100])]), 2) as model:
+        assert model.step(loaded([60, 100]))["host_share"] is None
 
 
-def test_a_step_is_as_long_as_the_device_works() -> None:
-    steps = [watched(lengths, 100) for lengths in ([60, 100], [80, 90], [30, 50], [40, 45])]
-    traced = step_model.from_traces(0.001, 0.02, 2, 0.015, 0.5)
-    free = [step_model.FreeStep(0.0061, 2, step.load.size) for step in steps]
-    load = Load(2, 14.0, 98.0)
-    assert step_model.with_free_steps(traced, free).at_least(load)
-    known = step_model.with_free_steps(traced, free, watched=steps)
-    assert not known.at_least(load)
-    assert known.seconds(load) == pytest.approx(seconds_of([700, 700]), rel=0.05)
-    assert known.seconds(load, growing_cost=0.004) == pytest.approx(known.seconds(load) + known.passes(load) / 5)
+def test_a_step_is_as_long_as_the_device_works(build: Path, tmp_path: Path) -> None:
+    sizes, load = [[60, 100], [80, 90], [30, 50], [40, 45]], loaded([700, 700])
+    free = [(0.0061, lengths) for lengths in sizes]
+    with cost(build, tmp_path, Beside(free), 2) as unknown:
+        assert unknown.step(load)["at_least"]
+    with cost(build, tmp_path, Beside(free, list(map(watched, sizes))), 2) as known:
+        assert not known.step(load)["at_least"]
+        assert known.seconds(load) == pytest.approx(seconds_of([700, 700]), rel=0.05)
 
 
-def test_short_micro_batches_between_long_ones_are_bound_by_the_host() -> None:
-    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], [ran([30, 30])])
-    assert model is not None
-    short, long = Load(1, 0.3, 0.09), Load(1, 9.0, 81.0)
-    both = Load(2, 9.3, 81.09, ((1, short.size, short.square), (1, long.size, long.square)))
-    assert model.seconds(both) == pytest.approx(model.seconds(short) + model.seconds(long))
-    assert model.seconds(both) > model.seconds(Load(2, 9.3, 81.09)) * 1.01
+def test_a_layer_of_which_the_device_tells_nothing_keeps_its_share_of_the_passes(build: Path, tmp_path: Path) -> None:
+    """One traced size: 4 ms of 20 ms of passes, and 0.2 ms of the host for each checkpoint."""
+    steps = [watched(lengths) for lengths in ([60, 100], [80, 90], [30, 50], [40, 45])]
+    load = loaded([700, 700])
+    with cost(build, tmp_path, Beside([ran([30, 30])], steps), 2, layer=[0.004] * 3) as known:
+        step = known.seconds(load)
+        assert known.seconds(load, ["m.mlp"]) == pytest.approx(step + step / 5 + 0.0002)
 
 
-def test_waiting_for_other_ranks_makes_nothing_longer() -> None:
-    def told(size: float, waited: float) -> WatchedStep:
-        busy = {"gemm": (0.1 * size, 4), "ncclDevKernel_AllGather": (0.05 + waited, 2)}
-        return WatchedStep(Load(2, size, size * size / 2), (0.5,), (busy,))
-
-    model = device_model.from_steps([told(2.0, 0.0), told(1.8, 0.3), told(1.0, 0.0), told(0.9, 0.1)], [])
-    assert model is not None
-    assert model.seconds(Load(2, 20.0, 200.0)) == pytest.approx(2.0 + 0.05)
+def test_short_micro_batches_between_long_ones_are_bound_by_the_host(build: Path, tmp_path: Path) -> None:
+    with cost(build, tmp_path, Beside([ran([30, 30])], [watched([60, 100]), watched([30, 50])]), 2) as model:
+        short, long = loaded([30]), loaded([900])
+        both = model.seconds(loaded([30, 900]))
+        assert both == pytest.approx(model.seconds(short) + model.seconds(long))
+        assert both > model.seconds(Load(2, 9.3, 81.09)) * 1.01
 
 
-def test_a_recomputed_layer_takes_as_long_as_it_grew_in_the_traces() -> None:
-    def layers(*seconds: float) -> list[dict[str, Any]]:
-        return [{"name": "m.mlp", "iteration_ns": [9e9, *(second * 1e9 for second in seconds)]}]
+def test_waiting_for_other_ranks_makes_nothing_longer(build: Path, tmp_path: Path) -> None:
+    def told(size: float, waited: float) -> dict[str, Any]:
+        busy = part(0.5, k0=(0.1 * size, 4), k1=(0.05 + waited, 2))
+        return {"tokens": [50 * size] * 2, "kernels": ["gemm", "ncclDevKernel_AllGather"], "parts": [busy]}
 
-    loads = [Load(2, size, size * size / 2) for size in (2.0, 2.0, 1.2)]
-    halves = [Load(2, size, size * size / 2) for size in (1.0, 1.0, 0.6)]
-    # 2 ms whatever the size, which the host takes, and 10 ms by the size.
-    grown = [(layers(0.022, 0.014), loads), (layers(0.012, 0.008), halves)]
-    terms = layer_times.forward_terms(grown)
-    assert terms["m.mlp"] == pytest.approx((0.001, 0.01, 0.0))
-    assert layer_times.forward_terms([(layers(0.02, 0.02), [loads[0]] * 3)]) == {}, "one size"
-    model = device_model.from_steps([watched(lengths, 100) for lengths in ([60, 100], [30, 50])], [ran([30, 30])])
-    assert model is not None
-    load = Load(2, 14.0, 98.0)
-    assert model.seconds(load, terms["m.mlp"]) == pytest.approx(model.seconds(load) + 0.002 + 0.14)
+    steps = [told(2.0, 0.0), told(1.8, 0.3), told(1.0, 0.0), told(0.9, 0.1)]
+    with cost(build, tmp_path, Beside([(0.5, [100, 100])], steps), 2) as model:
+        assert model.seconds(loaded([1000, 1000])) == pytest.approx(2.0 + 0.05)
+
+
+def test_a_recomputed_layer_takes_as_long_as_it_grew_in_the_traces(build: Path, tmp_path: Path) -> None:
+    """2 ms whatever the size, which the host takes, and 10 ms by the size; in the second trace, too."""
+    steps = [watched([60, 100]), watched([30, 50])]
+    other = trace(build, tmp_path / "other.trace", 0.02, layer=[0.9, 0.012, 0.008])
+    Beside(iterations=[[50, 50], [50, 50], [30, 30]]).write(other)
+    beside = Beside([ran([30, 30])], steps, iterations=[[100, 100], [100, 100], [60, 60]])
+    with cost(build, tmp_path, beside, 2, passes=1.0, layer=[0.9, 0.022, 0.014], second=(other, 0.5)) as model:
+        load = loaded([700, 700])
+        assert model.seconds(load, ["m.mlp"]) == pytest.approx(model.seconds(load) + 0.002 + 0.14 + 0.0002)
 
 
 def test_communication_counts_where_nothing_computes() -> None:
@@ -237,71 +234,58 @@ def test_a_program_that_is_profiled_is_left_alone(tmp_path: Path) -> None:
     assert left_by(tmp_path / "rank00000.steps.json", torch, 12)["device"] == []
 
 
-def test_what_is_beside_a_trace_is_read(tmp_path: Path) -> None:
-    trace = tmp_path / "rank00000.trace"
-    assert TracedRun(trace).watched_steps() == []
-    trace.with_suffix(".tokens.json").write_text(json.dumps({"least": [10], "most": [100]}))
-    step = {"tokens": [50, 100], **(in_parts(kernels([50, 100])) or {})}
-    trace.with_suffix(".steps.json").write_text(json.dumps({"seconds": [], "tokens": [], "device": [step]}))
-    assert [one.load for one in TracedRun(trace).watched_steps()] == [Load(2, 1.5, 1.25)]
-    trace.with_suffix(".steps.json").write_text(json.dumps({"device": [{"tokens": [50]}]}))
-    with pytest.raises(CollectError, match=r"rank00000\.steps\.json: expected what the device did"):
-        TracedRun(trace).watched_steps()
+def test_what_is_beside_a_trace_is_told_by_name(build: Path, tmp_path: Path) -> None:
+    def refused(beside: Beside, expected: str) -> None:
+        with pytest.raises(CollectError, match=expected):
+            cost(build, tmp_path, beside, 2)
+
+    refused(Beside(watched=[{"tokens": [50]}]), r"rank00000\.steps\.json: expected what the device did in a step")
+    refused(Beside(iterations=5), r"rank00000\.tokens\.json: expected the tokens of iterations, found 5")  # type: ignore[arg-type]
+    (tmp_path / "rank00000.tokens.json").write_text("[")
+    with pytest.raises(CollectError, match=r"rank00000\.tokens\.json: "):
+        Cost(TracedRun(tmp_path / "rank00000.trace"), 2)
 
 
-def test_what_a_kernel_took_least_on_ranks_that_did_the_same_counts(tmp_path: Path) -> None:
-    trace = tmp_path / "rank00000.trace"
-    trace.with_suffix(".tokens.json").write_text(json.dumps({"least": [100], "most": [100]}))
+def test_what_a_kernel_took_least_on_ranks_that_did_the_same_counts(build: Path, tmp_path: Path) -> None:
+    """The device takes half as long as on the first rank alone: the second one computed in half the time."""
 
-    def leave(rank: int, tokens: int, names: list[str], *parts: dict[str, Any]) -> None:
-        told = {"device": [{"tokens": [tokens], "kernels": names, "parts": list(parts)}]}
-        (tmp_path / f"rank{rank:05d}.steps.json").write_text(json.dumps(told))
+    def step(tokens: int, names: list[str], *parts: dict[str, Any]) -> dict[str, Any]:
+        return {"tokens": [tokens], "kernels": names, "parts": list(parts)}
 
-    def part(seconds: float, **busy: tuple[float, int]) -> dict[str, Any]:
-        return {"seconds": seconds, "busy": {name[1:]: times for name, times in busy.items()}}
+    def leave(rank: int, *steps: dict[str, Any]) -> None:
+        (tmp_path / f"rank{rank:05d}.steps.json").write_text(json.dumps({"device": steps}))
 
-    # The second rank's halves begin elsewhere; it computed in half the time, and waited to communicate.
-    leave(0, 100, ["gemm", "nccl"], part(0.5, k0=(0.2, 2), k1=(0.1, 1)), part(0.3, k0=(0.2, 2)))
-    leave(1, 100, ["nccl", "gemm"], part(0.4, k1=(0.1, 2)), part(0.4, k1=(0.1, 2), k0=(0.9, 1)))
-    leave(2, 90, ["gemm", "nccl"], part(0.1, k0=(0.01, 4), k1=(0.01, 1)), part(0.1))  # other tokens
-    leave(3, 100, ["gemm"], part(0.1, k0=(0.01, 4)), part(0.1))  # other kernels
-    (step,) = TracedRun(trace).watched_steps()
-    assert step.seconds == (0.4, 0.3)
-    assert step.busy == (
-        {"gemm": (pytest.approx(0.1), 2), "nccl": (pytest.approx(0.1), 1)},
-        {"gemm": (pytest.approx(0.1), 2)},
-    )
-
-
-def test_tokens_of_iterations_are_read(tmp_path: Path) -> None:
-    trace = tmp_path / "rank00000.trace"
-    assert TracedRun(trace).traced_loads() == [], "an older trace tells none"
-    told = trace.with_suffix(".tokens.json")
-    told.write_text(json.dumps({"most": [100, 50], "iterations": [[100, 50], [20]]}))
-    assert TracedRun(trace).traced_loads() == [[Load(2, 1.5, 1.25), Load(1, 0.2, pytest.approx(0.04))]]
-    told.write_text(json.dumps({"most": [100], "iterations": [5]}))
-    with pytest.raises(CollectError, match=r"rank00000\.tokens\.json: expected the tokens of iterations, found \[5\]"):
-        TracedRun(trace).traced_loads()
+    names = ["gemm", "nccl"]
+    own = [step(each, names, part(0.001, k0=(0.4 * each / 100, 2), k1=(0.1, 1))) for each in (100, 50)]
+    # Its kernels are numbered in another way, and it waited to communicate.
+    leave(1, *(step(each, names[::-1], part(0.001, k1=(0.2 * each / 100, 2), k0=(0.9, 1))) for each in (100, 50)))
+    leave(2, *(step(90, names, part(0.001, k0=(0.01, 2), k1=(0.01, 1))) for _ in range(2)))  # other tokens
+    leave(3, *(step(each, ["gemm"], part(0.001, k0=(0.01, 2))) for each in (100, 50)))  # other kernels
+    with cost(build, tmp_path, Beside([(0.3, [100])], own), 1) as model:
+        assert model.seconds(loaded([100])) == pytest.approx(0.2 + 0.1)
+        assert model.seconds(loaded([200])) == pytest.approx(0.4 + 0.1)
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_whether_packed_rows_attend_to_each_other_is_seen(together: bool) -> None:
-    """Rows of 50 to 100 tokens: two of a micro-batch in the first trace, one in the other."""
+def test_whether_packed_rows_attend_to_each_other_is_seen(build: Path, tmp_path: Path, together: bool) -> None:
+    """Rows of 25 to 50 tokens: two of a micro-batch in the first trace, one in the other."""
 
-    def step(row: int, rows: int) -> WatchedStep:
+    def step(row: int, rows: int) -> dict[str, Any]:
         square = (row * rows) ** 2 if together else row**2 * rows
-        busy = {"gemm": (row * rows * 2e-6, 4), "attention": (square * 1e-9, 4), "norm": (1e-4, 4)}
-        return WatchedStep(load_of([row * rows / 200]), (0.1,), (busy,))
+        busy = part(0.1, k0=(row * rows * 4e-6, 4), k1=(square * 4e-9, 4), k2=(1e-4, 4))
+        return {"tokens": [row * rows], "kernels": ["gemm", "attention", "norm"], "parts": [busy]}
 
-    def steps(share: float) -> list[WatchedStep]:
-        found = [step(100, 2), step(70, 2), step(90, 1), step(50, 1)]
-        size = [one.load.size for one in found]
-        rows = [1.0, 1.0, share, share]
-        return [dataclasses.replace(one, load=load_of([s], r)) for one, s, r in zip(found, size, rows)]
+    def found(first: list[dict[str, Any]], second: list[dict[str, Any]], rows: float) -> bool:
+        other = trace(build, tmp_path / "other.trace", 0.02)
+        Beside(watched=second).write(other)
+        with cost(build, tmp_path, Beside(watched=first), 1, second=(other, 0.5), rows=rows, packed=True) as model:
+            answer: bool = model.told["together"]
+            return answer
 
-    assert packed.are_together(steps(1.0), steps(0.5)) == together
-    assert not packed.are_together(steps(1.0)[:1], steps(0.5)[:1]), "one size tells nothing"
-    assert not packed.are_together(steps(1.0)[:2], steps(1.0)[:2]), "nor do traces with as many rows"
+    two, one = [step(50, 2), step(35, 2)], [step(45, 1), step(25, 1)]
+    assert found(two, one, 0.5) == together
+    assert not found(two[:1], [], 0.5), "one size tells nothing"
+    assert not found(two, [], 1.0), "nor do traces with as many rows"
 
 
 def test_the_squares_of_lengths_are_over_the_largest_traced_micro_batch_s() -> None:

@@ -14,10 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
-from stalloc.tools.fitting import packed
 from stalloc.tools.fitting.replayed import Change, Outcome, Planner, TracedRun
-from stalloc.tools.fitting.terms import NOTHING, Terms, total
-from stalloc.tools.fitting.times import times_of
 from stalloc.tools.fitting.work import Lengths, Work
 from stalloc.tools.report import findings
 
@@ -107,21 +104,17 @@ def progress(line: str) -> None:
 
 class _Chooser:
     def __init__(self, run: TracedRun, planner: Planner, wish: Wish, told: Callable[[str], object]) -> None:
-        # Packed rows that attention takes for one are one row, however many a micro-batch has.
-        self._together = wish.packed and packed.are_together(
-            dataclasses.replace(run, rows=1.0).watched_steps(), run.watched_steps()
-        )
-        self._run = run = dataclasses.replace(run, rows=1.0) if self._together else run
+        self._run = run
         self._planner = planner
         self._wish = wish
         self._told = told
         traced = planner.traced(wish.bus, candidates=True)
         self._first = max(traced["devices"], key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
-        self._work = self._work_of_a_step()
-        other = next((each for each in traced["beside"] if each["device"] == self._device), None)
-        self._times = times_of(run, self._first, other, wish.accumulation, of_length=wish.sequence_unit > 0)
-        self._model = self._times.model
+        of_length = wish.sequence_unit > 0
+        told_of_time = planner.cost(self._device, wish.accumulation, of_length, wish.packed)
+        self._work = self._work_of_a_step(told_of_time["usual"], told_of_time["together"])
+        self._known_seconds: dict[int, float] = {}  # of a step with nothing changed, by micro-batch
         self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
 
     def choose(self) -> Choice:
@@ -140,18 +133,16 @@ class _Chooser:
             graph_pools=first["graph_pools"],
         )
 
-    def _work_of_a_step(self) -> Work:
-        wish, run = self._wish, self._run
-        most, lengths = run.most_tokens(), None
+    def _work_of_a_step(self, usual: float, together: bool) -> Work:
+        wish, lengths = self._wish, None
         if wish.lengths:
+            most = self._run.most_tokens()
             if most is None:
                 raise FitError(
                     "the lengths of rows need the tokens of the traced micro-batches: the traced program tells them by "
                     "stalloc.tokens(n), padding included"
                 )
-            lengths = Lengths(wish.lengths, most, wish.packed, self._together, wish.in_order, wish.timed)
-        steps = TracedRun(run.trace).free_steps() if most is not None else []
-        usual = sum(step.size for step in steps) / sum(step.count for step in steps) if steps else 1.0
+            lengths = Lengths(wish.lengths, most, wish.packed, together, wish.in_order, wish.timed)
         return Work(
             wish.micro_batch,
             wish.accumulation,
@@ -166,30 +157,19 @@ class _Chooser:
     def _count(self, micro_batch: int) -> int:
         return self._work.count(micro_batch)
 
-    def _seconds(
-        self, micro_batch: int, growing_cost: float = 0.0, fixed_cost: float = 0.0, again: Terms = NOTHING
-    ) -> float:
-        """A step. The costs are those of a traced step; `again`: of a micro-batch."""
-        often = self._count(micro_batch) / self._wish.accumulation
-        return self._model.seconds(self._work.load(micro_batch), growing_cost, fixed_cost * often, again)
-
-    def _changed_seconds(self, micro_batch: int, result: dict[str, Any]) -> float:
-        """A step, with what the planner has found to change for it."""
-        growing, fixed = result["growing_cost_ns"] / 1e9, result["fixed_cost_ns"] / 1e9
-        names = result["recompute"]
-        again = self._times.again(names)
-        if not names or again is None:
-            return self._seconds(micro_batch, growing, fixed)
-        traced = {layer["name"]: layer["forward_ns"] / 1e9 for layer in self._first["layers"]}
-        offloaded = max(0.0, growing - sum(traced[name] for name in names))
-        checkpoints = (fixed / self._wish.accumulation, 0.0, 0.0)
-        return self._seconds(micro_batch, offloaded, 0.0, total([checkpoints, again]))
+    def _seconds(self, micro_batches: Sequence[int]) -> list[float]:
+        """Of a step with nothing changed."""
+        unknown = [each for each in micro_batches if each not in self._known_seconds]
+        if unknown:
+            found = self._planner.seconds(self._device, [self._work.load(each) for each in unknown])
+            self._known_seconds.update((each, one["step_seconds"]) for each, one in zip(unknown, found))
+        return [self._known_seconds[each] for each in micro_batches]
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
         """A second, over those of the traced micro-batch."""
         traced = self._wish.micro_batch
         rows = self._work.rows_of_step(micro_batch) / self._work.rows_of_step(traced)
-        return rows * self._seconds(traced) / seconds if seconds > 0 else rows
+        return rows * self._seconds([traced])[0] / seconds if seconds > 0 else rows
 
     # -- Which micro-batches
 
@@ -215,10 +195,10 @@ class _Chooser:
         return Change(max(first, behind), accumulated=several, single=not several and traced > 1)
 
     def _search(self, memory: int, micro_batches: Sequence[int]) -> list[Tried]:
-        sizes = [self._size(each) for each in micro_batches]
+        sizes = [(self._size(each), self._work.load(each)) for each in micro_batches]
         graphs = self._wish.memory if self._wish.graphs else 0
         found = self._planner.search(self._device, memory, sizes, self._wish.bus, graphs)
-        return [self._tried(*each) for each in zip(micro_batches, found, sizes)]
+        return [self._tried(*each) for each in zip(micro_batches, found)]
 
     def _try_all(self) -> list[Tried]:
         """Larger ones only where they could be faster than the best so far if nothing had to be changed for them."""
@@ -235,6 +215,7 @@ class _Chooser:
         known = self._told_and_searched(sorted({max(1, largest), traced, *smaller} - {0, -1}))
         best = max((each.tokens for each in known if each.fits), default=0.0)
         larger = [each for each in _larger(max(1, largest)) if each != traced]
+        self._seconds(larger)
         known += self._told_and_searched([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
         for _ in range(_CLOSER):
             known += self._told_and_searched(
@@ -245,6 +226,7 @@ class _Chooser:
     def _promising(self, sizes: list[int]) -> list[Tried]:
         """Those that could be the fastest, by what they would be if nothing had to be changed for them."""
         known: list[Tried] = []
+        self._seconds(sizes)
         for size in sorted(sizes, key=self._most_tokens, reverse=True):
             best = max((each.tokens for each in known if each.fits), default=0.0)
             if best > 0 and self._most_tokens(size) <= best * (1 + _AS_FAST):
@@ -272,7 +254,7 @@ class _Chooser:
         return self._search(self._room, micro_batches)
 
     def _most_tokens(self, micro_batch: int) -> float:
-        return self._tokens(micro_batch, self._seconds(micro_batch))
+        return self._tokens(micro_batch, *self._seconds([micro_batch]))
 
     # -- The fastest
 
@@ -343,21 +325,21 @@ class _Chooser:
         changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._wish.micro_batch)
         return -round(one.tokens / _AS_FAST), changes
 
-    def _tried(self, micro_batch: int, result: dict[str, Any], size: Change) -> Tried:
+    def _tried(self, micro_batch: int, result: dict[str, Any]) -> Tried:
         recompute, offload = tuple(result["recompute"]), tuple(result["offload"])
         state = result["offload_state"]
-        seconds = self._changed_seconds(micro_batch, result)
+        size = self._size(micro_batch)
         return Tried(
             micro_batch=micro_batch,
             accumulation=self._count(micro_batch),
             change=dataclasses.replace(size, recompute=recompute, offload=offload, offload_state=state),
             fits=result["fits"],
             live=result["peak"],
-            step_seconds=seconds,
-            tokens=self._tokens(micro_batch, seconds),
+            step_seconds=result["step_seconds"],
+            tokens=self._tokens(micro_batch, result["step_seconds"]),
             bound=result["bound"],
             graph_bytes=result["pool"] + result["outside_pool"],
-            at_least=self._model.at_least(self._work.load(micro_batch)),
+            at_least=result["at_least"],
         )
 
     def _planned(self, one: Tried) -> Tried:

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core.json_files import read_object
-from stalloc.tools.fitting.device_model import WatchedStep
-from stalloc.tools.fitting.step_model import FreeStep
-from stalloc.tools.fitting.work import Load, load_of
+from stalloc.tools.fitting.work import Load
 from stalloc.tools.report import collect
 
 _PLAN_SECONDS = 1  # of work: the plan of the run itself is as good, or better
@@ -60,37 +58,13 @@ class TracedRun:
         """Of the traced micro-batches, padding included; None: the program told of none. CollectError."""
         return _most_tokens(self.trace)
 
-    def free_steps(self, accumulation: int = 1) -> list[FreeStep]:
-        """Of both traces: what ran behind them, untraced. CollectError. `accumulation`: micro-batches of a step, where
-        the program told of no tokens."""
-        most = self.most_tokens()
-        found = _free_steps(self.trace, most, 1.0, accumulation)
-        if self.beside is not None:
-            found += _free_steps(self.beside, most, self.ratio, accumulation, self.rows)
-        return found
-
-    def watched_steps(self) -> list[WatchedStep]:
-        """Of both traces: those in which the device was watched, where the program told of tokens. CollectError."""
-        most = self.most_tokens()
-        if most is None:
-            return []
-        found = _watched_steps(self.trace, most, 1.0)
-        return found if self.beside is None else found + _watched_steps(self.beside, most, self.rows)
-
-    def traced_loads(self) -> list[list[Load]]:
-        """Of each trace its iterations; none where the program told of no tokens. CollectError."""
-        most = self.most_tokens()
-        if most is None:
-            return []
-        found = [_traced_loads(self.trace, most, 1.0)]
-        return found if self.beside is None else [*found, _traced_loads(self.beside, most, self.rows)]
-
 
 class Planner:
     """The planner's process for a traced run: `with Planner(run) as planner:`. CollectError."""
 
     def __init__(self, run: TracedRun) -> None:
         self._session = collect.Session(run.trace, run.beside, run.ratio)
+        self._rows = run.rows
 
     def __enter__(self) -> Planner:
         return self
@@ -108,16 +82,41 @@ class Planner:
         found: dict[str, list[dict[str, Any]]] = self._session.ask("traced", bus=bus, candidates=candidates)
         return found
 
+    def cost(self, device: int, micro_batches: int, of_length: bool = False, packed: bool = False) -> dict[str, Any]:
+        """Learns how long steps take from both traces and the steps that ran untraced after them, for `seconds` and
+        `search`. Tells what it has found of micro-batches: `usual`, the mean over the largest, and whether attention
+        takes their packed rows `together` for one.
+
+        Args:
+            micro_batches: of a traced step.
+            of_length: sizes are lengths of sequences.
+            packed: rows lie one after the other, without padding.
+        """
+        rows = {"rows": self._rows, "packed": packed}
+        found: dict[str, Any] = self._session.ask(
+            "cost", device=device, micro_batches=micro_batches, of_length=of_length, **rows
+        )
+        return found
+
+    def seconds(self, device: int, loads: Sequence[Load], recompute: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """`step_seconds` of steps with these loads; `at_least`: it may be more. REQUIRES: cost."""
+        told = [load.told() for load in loads]
+        found: list[dict[str, Any]] = self._session.ask("seconds", device=device, loads=told, recompute=recompute)[
+            "steps"
+        ]
+        return found
+
     def search(
-        self, device: int, memory: int, sizes: Sequence[Change], bus: float, graphs: int = 0
+        self, device: int, memory: int, sizes: Sequence[tuple[Change, Load]], bus: float, graphs: int = 0
     ) -> list[dict[str, Any]]:
-        """The cheapest choice for so many live bytes, for each of `sizes` of micro-batches, with nothing chosen yet.
-        `graphs`: bytes into which graphs of all passes have to fit; 0: there are none."""
+        """The cheapest choice for so many live bytes, for each of `sizes` of micro-batches, with nothing chosen yet;
+        and what its step takes, as `seconds`. `graphs`: bytes into which graphs of all passes have to fit; 0: there
+        are none."""
         found: list[dict[str, Any]] = self._session.ask(
             "search",
             device=device,
             memory=max(0, memory),
-            sizes=[_size(size) for size in sizes],
+            sizes=[{**_size(size), "load": load.told()} for size, load in sizes],
             bus=bus,
             graphs_memory=graphs,
         )["results"]
@@ -136,56 +135,9 @@ def _size(change: Change) -> dict[str, Any]:
 
 
 def _most_tokens(trace: Path) -> Optional[int]:
-    most = _beside(trace, ".tokens.json").get("most", [])
-    return max(most) if most else None
-
-
-def _traced_loads(trace: Path, most: int, rows: float) -> list[Load]:
-    told = _beside(trace, ".tokens.json").get("iterations", [])
+    path = trace.with_suffix(".tokens.json")
     try:
-        return [load_of([tokens / most for tokens in iteration], rows) for iteration in told]
-    except TypeError as error:
-        file = trace.with_suffix(".tokens.json")
-        raise collect.CollectError(f"{file}: expected the tokens of iterations, found {told!r:.80}") from error
-
-
-def _free_steps(trace: Path, most: Optional[int], size: float, count: int, rows: float = 1.0) -> list[FreeStep]:
-    """`size`, `count`: of micro-batches whose tokens are not known."""
-    told = _beside(trace, ".steps.json")
-    seconds, tokens_of = told.get("seconds", []), told.get("tokens", [])
-    later = len(seconds) // 2  # what is new to a program is loaded and compiled in the first of them
-    return [
-        FreeStep(seconds, len(tokens), sum(tokens) / most, tuple(each / most for each in tokens), rows)
-        if tokens and most
-        else FreeStep(seconds, count, count * size)
-        for seconds, tokens in zip(seconds[later:], tokens_of[later:])
-    ]
-
-
-def _watched_steps(trace: Path, most: int, rows: float) -> list[WatchedStep]:
-    """Of a trace's rank; where other ranks beside it did the same in less time, that counts."""
-    steps = trace.parent.glob("rank*.steps.json")
-    ranks = {path.with_name(path.name.replace(".steps.json", trace.suffix)) for path in steps} - {trace}
-    others = [_of_rank(rank, most, rows) for rank in ranks]
-    own = _of_rank(trace, most, rows)
-    return [step.least([other[i] for other in others if i < len(other)]) for i, step in enumerate(own)]
-
-
-def _of_rank(trace: Path, most: int, rows: float) -> list[WatchedStep]:
-    try:
-        return [
-            WatchedStep.of(step, load_of([tokens / most for tokens in step["tokens"]], rows))
-            for step in _beside(trace, ".steps.json").get("device", [])
-        ]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        file = trace.with_suffix(".steps.json")
-        raise collect.CollectError(f"{file}: expected what the device did in a step, found {error!r}") from error
-
-
-def _beside(trace: Path, suffix: str) -> dict[str, Any]:
-    """What lies beside a trace; nothing where there is none."""
-    path = trace.with_suffix(suffix)
-    try:
-        return read_object(path) if path.is_file() else {}
+        most = read_object(path).get("most", []) if path.is_file() else []
     except (OSError, ValueError) as error:
         raise collect.CollectError(str(error)) from error
+    return max(most) if most else None

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Sequence
-from typing import Optional
+from typing import Any, Optional
 
 Each = tuple[float, float, float]  # how often in a step, size, square
 
@@ -26,14 +25,9 @@ class Load:
     square: float
     each: tuple[Each, ...] = dataclasses.field(default=(), compare=False)  # of which these are the sums; none: alike
 
-    def micro_batches(self) -> tuple[Each, ...]:
-        return self.each or ((self.count, self.size / self.count, self.square / self.count),)
-
-
-def load_of(sizes: Sequence[float], rows: float = 1.0) -> Load:
-    """Of a step with these micro-batches. `rows`: of each, over those of the largest traced one."""
-    each = tuple((1.0, size, size * size / rows) for size in sizes)
-    return Load(len(sizes), sum(sizes), sum(one[2] for one in each), each)
+    def told(self) -> dict[str, Any]:
+        """As the planner takes it."""
+        return {"count": self.count, "size": self.size, "square": self.square, "each": self.each}
 
 
 @dataclasses.dataclass(frozen=True)
