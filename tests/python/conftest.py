@@ -64,6 +64,12 @@ def build() -> Path:
 
 
 @pytest.fixture
+def real_libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process loads, and the planner that it starts, are the real build's."""
+    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+
+
+@pytest.fixture
 def training(build: Path, tmp_path: Path) -> Training:
     return Training(build, tmp_path)
 

@@ -12,10 +12,7 @@ import trace_event_format
 from exports import exported
 from processes import view_of
 
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+pytestmark = pytest.mark.usefixtures("real_libraries")
 
 
 def test_perfetto_has_counters_and_phases(trace: Path, tmp_path: Path, build: Path) -> None:

@@ -17,10 +17,7 @@ from lifetimes import lifetimes
 from processes import view_of
 from stalloc import cli
 
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+pytestmark = pytest.mark.usefixtures("real_libraries")
 
 
 def asked(database: Path, query: str) -> list[tuple[Any, ...]]:

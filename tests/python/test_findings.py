@@ -17,10 +17,7 @@ from processes import PACKAGE
 from stalloc import cli
 from stalloc.tools.report import advice, collect, figures, markdown
 
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+pytestmark = pytest.mark.usefixtures("real_libraries")
 
 
 def test_a_leak_is_named_with_its_size(tmp_path: Path, build: Path, capsys: Any) -> None:

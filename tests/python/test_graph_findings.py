@@ -14,10 +14,7 @@ from graphed_runs import POOL, eager, graphed
 from stalloc import cli
 from stalloc.tools.report import collect, graph_choice, graphs
 
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+pytestmark = pytest.mark.usefixtures("real_libraries")
 
 
 def test_what_lending_saves_is_told(tmp_path: Path, build: Path, capsys: Any) -> None:

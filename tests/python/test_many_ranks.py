@@ -16,12 +16,9 @@ from stalloc import cli
 from stalloc.tools.commands import many_ranks
 from synthetic_runs import RANKS, planned_pipeline
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 KINDS = RANKS
-
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 @pytest.fixture(scope="module")

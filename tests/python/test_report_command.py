@@ -17,15 +17,12 @@ from stalloc.core import coordinates
 from stalloc.tools.report import comparison, figures
 from synthetic_runs import RANKS, planned_pipeline
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 
 @pytest.fixture(scope="module")
 def run_directory(tmp_path_factory: pytest.TempPathFactory, build: Path) -> Path:
     return planned_pipeline(tmp_path_factory.mktemp("run"), build)
-
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 def report(directory: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:

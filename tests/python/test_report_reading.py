@@ -14,13 +14,10 @@ from layered_runs import layered
 from shown_page import Shown, report_of
 from stalloc.tools.report import figures, first_look
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 PHONE = {"has_touch": True, "is_mobile": True}
 NEITHER = "100 % of the peak has neither a module nor a tensor's name."
-
-
-@pytest.fixture(autouse=True)
-def planner(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 @pytest.fixture(scope="module")

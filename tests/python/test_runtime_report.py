@@ -12,14 +12,11 @@ from event_runs import KIB, MIB, Writer
 from stalloc import cli
 from stalloc.tools.report.runtime_report import runtime_report
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 # As its schemas have them.
 OF_AN_EVENT = """event_type module phase step mem_allocated_before mem_allocated_after mem_reserved_before
     mem_reserved_after max_mem_allocated max_mem_reserved delta_allocated delta_reserved inputs outputs grads notes"""
-
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 def training(path: Path, build: Path, iterations: int = 2) -> Path:

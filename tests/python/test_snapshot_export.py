@@ -20,10 +20,7 @@ from processes import view_of
 from stalloc import cli
 from synthetic_runs import synthesize
 
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
+pytestmark = pytest.mark.usefixtures("real_libraries")
 
 
 def test_a_snapshot_exported_and_imported_has_the_same_lifetimes(trace: Path, tmp_path: Path, capsys: Any) -> None:

@@ -18,12 +18,9 @@ from stalloc.tools.commands.export import dump_lines
 from stalloc.tools.snapshot.phases import find_marks
 from stalloc.tools.snapshot.read import SnapshotError, parse, read_snapshot
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 DATA = Path(__file__).resolve().parent / "data"
-
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 def test_a_snapshot_becomes_a_trace_that_can_be_planned(tmp_path: Path, build: Path, capsys: Any) -> None:

@@ -17,12 +17,9 @@ from stalloc.tools.snapshot import iterations
 from stalloc.tools.snapshot.phases import find_marks
 from stalloc.tools.snapshot.read import parse
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 STEP = "Optimizer.step#AdamW.step"
-
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 def planned(build: Path, directory: Path) -> dict[str, Any]:

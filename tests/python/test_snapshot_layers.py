@@ -17,6 +17,8 @@ from stalloc.tools.snapshot import metadata
 from stalloc.tools.snapshot.phases import find_marks
 from stalloc.tools.snapshot.read import parse
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 STEP = "Optimizer.step#AdamW.step"
 NAMED = """stalloc-events 1
 t Model.up.weight
@@ -47,11 +49,6 @@ f 4 5200000
 m fence end - 0 0 5300000 eval
 a 5 1536 0 0 5400000
 """
-
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 def report(build: Path, trace: Path) -> Any:

@@ -12,6 +12,8 @@ from processes import SCRIPTS, Training, run, view_of
 from stalloc import cli
 from stalloc.tools.report import unused, wrappers
 
+pytestmark = pytest.mark.usefixtures("real_libraries")
+
 SCRIPT = str(SCRIPTS / "used_training.py")
 KIB = 1 << 10
 pytest.importorskip("torch")
@@ -26,11 +28,6 @@ def trace(training: Training, uses: str) -> str:
     dump = run([str(training.build / "stalloc-planner"), "dump", str(path)])
     assert dump.code == 0, dump.err
     return dump.out
-
-
-@pytest.fixture(autouse=True)
-def _libraries(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
 
 
 @pytest.fixture(scope="module")
