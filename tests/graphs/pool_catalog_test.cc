@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <random>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,13 +21,30 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Carried = GraphUse::Carried;
 
+// Calls in order: "begin G", "end G", "fail G" (the capture has no graph), "+ADDRESS/BYTES" as captured,
+// "*ADDRESS/BYTES" as not captured, "-ADDRESS".
+void Play(PoolCatalog& catalog, const std::string& calls) {
+  std::istringstream words(calls);
+  GraphId graph = 0;
+  for (std::string word; words >> word;) {
+    if (word == "begin") {
+      words >> graph;
+      catalog.CaptureBegins(graph);
+    } else if (word == "end" || word == "fail") {
+      words >> graph;
+      catalog.CaptureEnds(graph, word == "end");
+    } else if (word[0] == '-') {
+      catalog.Freed(std::stoull(word.substr(1), nullptr, 0));
+    } else {
+      const std::uint64_t address = std::stoull(word.substr(1), nullptr, 0);
+      catalog.Allocated(address, std::stoull(word.substr(word.find('/') + 1), nullptr, 0), word[0] == '+');
+    }
+  }
+}
+
 TEST(PoolCatalogTest, WhatACaptureAsksForAndFreesIsDead) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 1000);
-  catalog.Allocated(4096, 512);
-  catalog.Freed(512);
-  catalog.CaptureEnds(1);
+  Play(catalog, "begin 1 +512/1000 +4096/512 -512 end 1");
   EXPECT_THAT(catalog.UseOf(1).dead, ElementsAre(ByteRange{512, 1536})) << "rounded; the other one is live";
   EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{512, 1536}));
   EXPECT_THAT(catalog.Requests(), ElementsAre(PoolBlock{512, 1024}, PoolBlock{4096, 512}));
@@ -34,14 +53,8 @@ TEST(PoolCatalogTest, WhatACaptureAsksForAndFreesIsDead) {
 
 TEST(PoolCatalogTest, WhatAGraphInBetweenMayReadIsKeptWithoutItsTaker) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.CaptureEnds(1);
-  catalog.CaptureBegins(2);  // reads it
-  catalog.CaptureEnds(2);
-  catalog.CaptureBegins(3);
-  catalog.Freed(512);
-  catalog.CaptureEnds(3);
+  // The second graph reads what the first one has made.
+  Play(catalog, "begin 1 +512/512 end 1 begin 2 end 2 begin 3 -512 end 3");
   EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{512, 1024}));
   catalog.Destroyed(3);
   EXPECT_THAT(catalog.Lendable(), IsEmpty()) << "the second graph may be launched after the first one";
@@ -52,32 +65,15 @@ TEST(PoolCatalogTest, WhatAGraphInBetweenMayReadIsKeptWithoutItsTaker) {
 // Cudagraph trees warm up in the pool.
 TEST(PoolCatalogTest, WhatNoCaptureSawIsGone) {
   PoolCatalog catalog;
-  catalog.Allocated(512, 512, /*captured=*/false);
-  catalog.Allocated(1024, 512, /*captured=*/false);
-  catalog.Allocated(1536, 512, /*captured=*/false);
-  catalog.Freed(512);
-  catalog.CaptureBegins(1);
-  catalog.Freed(1024);                               // in a capture
-  catalog.Allocated(2048, 512, /*captured=*/false);  // amid one
-  catalog.Allocated(512, 2048);
-  catalog.Freed(512);
-  catalog.CaptureEnds(1);
-  catalog.Freed(1536);  // one came in between
-  catalog.Freed(2048);
+  // 1024 is freed in a capture, 2048 made amid one; one came between the request and the free of 1536.
+  Play(catalog, "*512/512 *1024/512 *1536/512 -512 begin 1 -1024 *2048/512 +512/2048 -512 end 1 -1536 -2048");
   EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{512, 1024}));
   EXPECT_EQ(catalog.request_count(), 5u) << "the pool's layout has them all";
 }
 
 TEST(PoolCatalogTest, WhatIsCarriedIsKeptWhereItsStateMayBeSetBack) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.Allocated(1024, 512);
-  catalog.Freed(1024);
-  catalog.CaptureEnds(1);
-  catalog.CaptureBegins(2);
-  catalog.Freed(512);
-  catalog.CaptureEnds(2);
+  Play(catalog, "begin 1 +512/512 +1024/512 -1024 end 1 begin 2 -512 end 2");
   EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{512, 1536}));
   catalog.SetRestorable();
   EXPECT_TRUE(catalog.restorable());
@@ -87,24 +83,19 @@ TEST(PoolCatalogTest, WhatIsCarriedIsKeptWhereItsStateMayBeSetBack) {
 
 TEST(PoolCatalogTest, DeadBytesAreMergedWhereTheyTouch) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
+  Play(catalog, "begin 1");
   for (const std::uint64_t address : {1024, 512, 4096}) catalog.Allocated(address, 512);
   for (const std::uint64_t address : {4096, 512, 1024}) catalog.Freed(address);
-  catalog.Allocated(512, 256);  // the address again, for less
-  catalog.Freed(512);
-  catalog.CaptureEnds(1);
+  // The address again, for less.
+  Play(catalog, "+512/256 -512 end 1");
   EXPECT_THAT(catalog.UseOf(1).dead, ElementsAre(ByteRange{512, 1536}, ByteRange{4096, 4608}));
 }
 
 TEST(PoolCatalogTest, WhatALaterCaptureFreesIsCarriedToIt) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.CaptureEnds(1);
+  Play(catalog, "begin 1 +512/512 end 1");
   EXPECT_THAT(catalog.Lendable(), IsEmpty()) << "it lives";
-  catalog.CaptureBegins(2);
-  catalog.Freed(512);
-  catalog.CaptureEnds(2);
+  Play(catalog, "begin 2 -512 end 2");
   const Carried carried{{512, 1024}, 1, 2};
   EXPECT_THAT(catalog.UseOf(1).gives, ElementsAre(carried));
   EXPECT_THAT(catalog.UseOf(1).takes, IsEmpty());
@@ -115,16 +106,8 @@ TEST(PoolCatalogTest, WhatALaterCaptureFreesIsCarriedToIt) {
 
 TEST(PoolCatalogTest, ALaunchLeavesIdleWhatItGivesToNobody) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 1024);  // dead, but its second half lies where a block is carried
-  catalog.Freed(512);
-  catalog.Allocated(1024, 1024);
-  catalog.CaptureEnds(1);
-  catalog.CaptureBegins(2);
-  catalog.Allocated(512, 512);
-  catalog.Freed(512);
-  catalog.Freed(1024);
-  catalog.CaptureEnds(2);
+  // The first block is dead, but its second half lies where a block is carried.
+  Play(catalog, "begin 1 +512/1024 -512 +1024/1024 end 1 begin 2 +512/512 -512 -1024 end 2");
   EXPECT_THAT(catalog.IdleAfter(1), ElementsAre(ByteRange{512, 1024}));
   EXPECT_THAT(catalog.IdleAfter(2), ElementsAre(ByteRange{512, 2048})) << "with what it took";
   EXPECT_THAT(catalog.IdleAfter(3), IsEmpty());
@@ -136,30 +119,15 @@ TEST(PoolCatalogTest, ALaunchLeavesIdleWhatItGivesToNobody) {
 
 TEST(PoolCatalogTest, AllElseIsKept) {
   PoolCatalog catalog;
-  catalog.Allocated(512, 512);  // by no capture
-  catalog.CaptureBegins(1);
-  catalog.Freed(512);
-  catalog.Allocated(1024, 512);
-  catalog.Allocated(2048, 512, false);  // while one is open, but by another stream
-  catalog.Freed(2048);
-  catalog.CaptureEnds(1);
-  catalog.Freed(1024);  // between captures
+  // 512 is requested by no capture, 2048 by another stream while one is open; 1024 is freed between captures.
+  Play(catalog, "+512/512 begin 1 -512 +1024/512 *2048/512 -2048 end 1 -1024");
   EXPECT_THAT(catalog.Lendable(), IsEmpty());
   EXPECT_EQ(catalog.UseOf(1), GraphUse{});
 }
 
 TEST(PoolCatalogTest, AnAddressHasABlockAfterAnother) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.Freed(512);
-  catalog.Allocated(512, 1024);
-  catalog.CaptureEnds(1);
-  catalog.CaptureBegins(2);
-  catalog.Freed(512);
-  catalog.Allocated(512, 512);
-  catalog.Freed(512);
-  catalog.CaptureEnds(2);
+  Play(catalog, "begin 1 +512/512 -512 +512/1024 end 1 begin 2 -512 +512/512 -512 end 2");
   EXPECT_THAT(catalog.UseOf(1).dead, ElementsAre(ByteRange{512, 1024}));
   EXPECT_THAT(catalog.UseOf(1).gives, ElementsAre(Carried{{512, 1536}, 1, 2}));
   EXPECT_THAT(catalog.UseOf(2).dead, ElementsAre(ByteRange{512, 1024}));
@@ -168,16 +136,9 @@ TEST(PoolCatalogTest, AnAddressHasABlockAfterAnother) {
 
 TEST(PoolCatalogTest, KeptBytesWinOverThoseOfOtherBlocks) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(0x1000, 0x1000);
-  catalog.Freed(0x1000);
-  catalog.Allocated(0x4000, 0x1000);
-  catalog.CaptureEnds(1);
-  catalog.CaptureBegins(2);
-  catalog.Freed(0x4000);
-  catalog.Allocated(0x1400, 0x200);  // stays
-  catalog.Allocated(0x4e00, 0x400);  // stays
-  catalog.CaptureEnds(2);
+  // The last two blocks stay.
+  Play(catalog,
+       "begin 1 +0x1000/0x1000 -0x1000 +0x4000/0x1000 end 1 begin 2 -0x4000 +0x1400/0x200 +0x4e00/0x400 end 2");
   EXPECT_THAT(catalog.UseOf(1).dead, ElementsAre(ByteRange{0x1000, 0x1400}, ByteRange{0x1600, 0x2000}));
   EXPECT_THAT(catalog.UseOf(2).takes, ElementsAre(Carried{{0x4000, 0x4e00}, 1, 2}));
   EXPECT_THAT(catalog.Lendable(),
@@ -187,50 +148,26 @@ TEST(PoolCatalogTest, KeptBytesWinOverThoseOfOtherBlocks) {
 // A free that was not seen.
 TEST(PoolCatalogTest, ABlockWhoseAddressIsGivenOutAgainIsKept) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 1024);
-  catalog.Allocated(512, 512);
-  catalog.Freed(512);
-  catalog.CaptureEnds(1);
+  Play(catalog, "begin 1 +512/1024 +512/512 -512 end 1");
   EXPECT_THAT(catalog.Lendable(), IsEmpty());
 }
 
 TEST(PoolCatalogTest, AddressesThatAreNotLiveAreIgnored) {
   PoolCatalog catalog;
-  catalog.Freed(512);
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.Freed(512);
-  catalog.CaptureEnds(1);
-  catalog.Freed(512);  // of another pool by now
+  // At its last free, the address is another pool's.
+  Play(catalog, "-512 begin 1 +512/512 -512 end 1 -512");
   EXPECT_THAT(catalog.UseOf(1).dead, ElementsAre(ByteRange{512, 1024}));
 }
 
 TEST(PoolCatalogTest, NothingIsCarriedWithoutAGraph) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.Allocated(2048, 512);
-  catalog.Freed(2048);
-  catalog.CaptureEnds(1, false);
-  catalog.CaptureBegins(2);
-  catalog.Freed(512);
-  catalog.Allocated(4096, 512);
-  catalog.CaptureEnds(2);
-  catalog.CaptureBegins(3);
-  catalog.Freed(4096);
-  catalog.CaptureEnds(3, false);
+  Play(catalog, "begin 1 +512/512 +2048/512 -2048 fail 1 begin 2 -512 +4096/512 end 2 begin 3 -4096 fail 3");
   EXPECT_THAT(catalog.Lendable(), ElementsAre(ByteRange{2048, 2560})) << "what the one that failed had for itself";
 }
 
 TEST(PoolCatalogTest, WhatWasCarriedToAGraphThatIsGoneIsDead) {
   PoolCatalog catalog;
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.CaptureEnds(1);
-  catalog.CaptureBegins(2);
-  catalog.Freed(512);
-  catalog.CaptureEnds(2);
+  Play(catalog, "begin 1 +512/512 end 1 begin 2 -512 end 2");
   catalog.Destroyed(1);
   EXPECT_THAT(catalog.UseOf(2).takes, ElementsAre(Carried{{512, 1024}, 1, 2})) << "it may still read it";
   catalog.Destroyed(2);
@@ -242,14 +179,11 @@ TEST(PoolCatalogTest, WhatWasCarriedToAGraphThatIsGoneIsDead) {
 TEST(PoolCatalogTest, CapturesThatOverlapAreNotFollowed) {
   PoolCatalog catalog;
   EXPECT_TRUE(catalog.followable());
-  catalog.CaptureBegins(1);
-  catalog.Allocated(512, 512);
-  catalog.Freed(512);
+  Play(catalog, "begin 1 +512/512 -512");
   EXPECT_TRUE(catalog.followable());
-  catalog.CaptureBegins(2);
+  Play(catalog, "begin 2");
   EXPECT_FALSE(catalog.followable());
-  catalog.CaptureEnds(1);
-  catalog.CaptureEnds(2);
+  Play(catalog, "end 1 end 2");
   EXPECT_STREQ(catalog.why_not(), "two captures of it were open at once");
   catalog.SetUnfollowable("another reason");
   EXPECT_STREQ(catalog.why_not(), "two captures of it were open at once") << "the first one stays";

@@ -65,6 +65,11 @@ class SessionTest : public ::testing::Test {
   DeviceRuntime* AddCpu(Session& session) {
     return session.AddDevice(kCpuDevice, &upstream_, driver_.get(), nullptr, Cpu());
   }
+  // A session with the CPU, which goes away with the test.
+  void Start(Config config) {
+    session_ = MustOpen(std::move(config));
+    device_ = AddCpu(*session_);
+  }
   // The plan comes while the run goes on: its path, where no session looks by itself.
   [[nodiscard]] std::string SetPlanAside(const Config& config) const {
     std::string running = directory_.path() + "/running.plan";
@@ -76,6 +81,7 @@ class SessionTest : public ::testing::Test {
     session.Mark(IterationMark(index));
     for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device.Free(device.Allocate(bytes, 0, Origin::kProgram));
   }
+  void Iterate(int index) { Iterate(*session_, *device_, index); }
 
   // The rule for everything that stands in the way of planning or tracing: an error under STALLOC_STRICT=1, otherwise
   // one warning and a run that allocates all the same.
@@ -105,6 +111,8 @@ class SessionTest : public ::testing::Test {
   TemporaryDirectory directory_;
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> driver_ = HostDriver::Create({.capacity = 0, .granularity = 64 * kKiB});
+  std::unique_ptr<Session> session_;
+  DeviceRuntime* device_ = nullptr;
 };
 
 }  // namespace stalloc

@@ -154,28 +154,27 @@ TEST_F(SessionTest, TheEndOfTheProcessEndsTheTraceAndWritesTheSummary) {
 TEST_F(SessionTest, AForkedChildWritesNothingAndTheParentGoesOn) {
   Write(SmallPlan());
   const Config config = ConfigFor(Mode::kAlloc);
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  session->Mark(IterationMark(0));
+  Start(config);
+  session_->Mark(IterationMark(0));
   const pid_t child = fork();
   if (child == 0) {
-    session->Mark(IterationMark(1));
-    void* const pointer = device->Allocate(100 * kKiB, 0, Origin::kProgram);
-    const bool inert = !device->Owns(pointer);
-    device->Free(pointer);
-    session->Flush();
-    const bool wrote = !session->WriteSummary().ok();
-    session->Finish();
+    session_->Mark(IterationMark(1));
+    void* const pointer = device_->Allocate(100 * kKiB, 0, Origin::kProgram);
+    const bool inert = !device_->Owns(pointer);
+    device_->Free(pointer);
+    session_->Flush();
+    const bool wrote = !session_->WriteSummary().ok();
+    session_->Finish();
     std::_Exit(inert && !wrote ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
   EXPECT_FALSE(std::filesystem::exists(config.SummaryPath()));
-  void* const pointer = device->Allocate(100 * kKiB, 0, Origin::kProgram);
-  EXPECT_TRUE(device->Owns(pointer));
-  device->Free(pointer);
-  session->Finish();
+  void* const pointer = device_->Allocate(100 * kKiB, 0, Origin::kProgram);
+  EXPECT_TRUE(device_->Owns(pointer));
+  device_->Free(pointer);
+  session_->Finish();
   EXPECT_THAT(ReadFile(config.SummaryPath()), HasSubstr("\"planned_hits\": 1"));
 }
 

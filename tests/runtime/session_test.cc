@@ -38,17 +38,16 @@ TEST_F(SessionTest, TorchModeDoesNothing) {
 
 TEST_F(SessionTest, ATraceHasEventsMarksAndTheDevicesFingerprint) {
   const Config config = ConfigFor(Mode::kTrace);
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  EXPECT_EQ(session->Device(kCpuDevice), device);
-  EXPECT_EQ(session->Device(0), nullptr);
-  EXPECT_EQ(AddCpu(*session), device);  // once a device
-  session->Mark(IterationMark(7));
-  void* const pointer = device->Allocate(5000, 0, Origin::kProgram);
-  device->Free(pointer);
-  session->Finish();
-  session->Finish();
-  device->Free(device->Allocate(5000, 0, Origin::kProgram));  // after the end: served, not recorded
+  Start(config);
+  EXPECT_EQ(session_->Device(kCpuDevice), device_);
+  EXPECT_EQ(session_->Device(0), nullptr);
+  EXPECT_EQ(AddCpu(*session_), device_);  // once a device
+  session_->Mark(IterationMark(7));
+  void* const pointer = device_->Allocate(5000, 0, Origin::kProgram);
+  device_->Free(pointer);
+  session_->Finish();
+  session_->Finish();
+  device_->Free(device_->Allocate(5000, 0, Origin::kProgram));  // after the end: served, not recorded
 
   const absl::StatusOr<Trace> trace = ReadTrace(config.TracePath());
   ASSERT_TRUE(trace.ok()) << trace.status();
@@ -82,24 +81,23 @@ TEST_F(SessionTest, ADeviceThatComesInAnIterationIsToldWhereTheRunIs) {
 
 TEST_F(SessionTest, AStoppedTraceIsCompleteAndTheRunGoesOn) {
   const Config config = ConfigFor(Mode::kTrace);
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  session->Mark(IterationMark(0));
-  void* const kept = device->Allocate(5000, 0, Origin::kProgram);
-  session->StopTrace();
-  session->StopTrace();
+  Start(config);
+  session_->Mark(IterationMark(0));
+  void* const kept = device_->Allocate(5000, 0, Origin::kProgram);
+  session_->StopTrace();
+  session_->StopTrace();
   const absl::StatusOr<Trace> trace = ReadTrace(config.TracePath());
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_TRUE(trace->complete);
   EXPECT_EQ(trace->allocations, 1u);
 
-  session->Mark(IterationMark(1));
+  session_->Mark(IterationMark(1));
   const int asked = upstream_.times_asked();
-  device->Free(device->Allocate(7000, 0, Origin::kProgram));
-  device->Free(kept);
+  device_->Free(device_->Allocate(7000, 0, Origin::kProgram));
+  device_->Free(kept);
   EXPECT_EQ(upstream_.times_asked(), asked) << "for what would be recorded";
-  session->Flush();
-  session->Finish();
+  session_->Flush();
+  session_->Finish();
   EXPECT_EQ(ReadTrace(config.TracePath())->events.size(), trace->events.size()) << "nothing more is recorded";
   EXPECT_THAT(ReadFile(config.SummaryPath()), HasSubstr("\"iterations\": 2"));
 }
@@ -185,16 +183,15 @@ TEST_F(SessionTest, WhatWasSeenOfEntriesThatVaryIsWrittenForTheNextPlan) {
   Write(PlanFor(PlanBuilder().Each(100 * kKiB).EachUnplanned(200 * kKiB).Each(300 * kKiB).Build()));
   Config config = ConfigFor(Mode::kAlloc);
   config.log_level = LogSeverity::kDebug;
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
+  Start(config);
   for (const Bytes varying : {150 * kKiB, 250 * kKiB}) {
-    session->Mark(IterationMark(0));
+    session_->Mark(IterationMark(0));
     for (const Bytes bytes : {100 * kKiB, varying, 300 * kKiB}) {
-      device->Free(device->Allocate(bytes, 0, Origin::kProgram));
+      device_->Free(device_->Allocate(bytes, 0, Origin::kProgram));
     }
   }
   EXPECT_FALSE(std::filesystem::exists(config.ObservedPath()));
-  session->Finish();
+  session_->Finish();
   const Result<Observed> observed = DecodeObserved(ReadFile(config.ObservedPath()));
   ASSERT_TRUE(observed.ok()) << observed.error();
   EXPECT_EQ(observed.value(), (Observed{{{kCpuDevice, {0, 3}, {{1, 1, 150 * kKiB, 250 * kKiB, 1, 2, 0}}}}}));
@@ -215,11 +212,10 @@ TEST_F(SessionTest, WhatWasSeenButCannotBeWrittenIsAWarning) {
   Write(PlanFor(PlanBuilder().Each(100 * kKiB).EachUnplanned(200 * kKiB).Build()));
   const Config config = ConfigFor(Mode::kAlloc);
   std::ofstream(directory_.path() + "/output/observed") << "x";
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  session->Mark(IterationMark(0));
-  for (const Bytes bytes : {100 * kKiB, 150 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
-  session->Finish();
+  Start(config);
+  session_->Mark(IterationMark(0));
+  for (const Bytes bytes : {100 * kKiB, 150 * kKiB}) device_->Free(device_->Allocate(bytes, 0, Origin::kProgram));
+  session_->Finish();
   EXPECT_THAT(log_.text(), AllOf(HasSubstr("what was seen of the plan is not kept"), HasSubstr("/output/observed")));
   EXPECT_TRUE(std::filesystem::exists(config.SummaryPath()));
 }
@@ -230,21 +226,19 @@ TEST_F(SessionTest, AutoWithoutAPlanTracesAndTakesOneUp) {
   Write(SmallPlan());
   const Config config = ConfigFor(Mode::kAuto);
   const std::string running = SetPlanAside(config);
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  const auto iterate = [&](int index) { Iterate(*session, *device, index); };
-  iterate(0);
-  session->StopTrace();
+  Start(config);
+  Iterate(0);
+  session_->StopTrace();
   EXPECT_TRUE(ReadTrace(config.TracePath())->complete);
-  ASSERT_TRUE(session->TakePlan(running).ok());
-  iterate(1);
-  EXPECT_EQ(device->Stats().planned_hits, 2u);
+  ASSERT_TRUE(session_->TakePlan(running).ok());
+  Iterate(1);
+  EXPECT_EQ(device_->Stats().planned_hits, 2u);
   // The program marks its iterations, so that a hook's marks are none.
   Mark by_hook = IterationMark(2);
   by_hook.automatic = true;
-  session->Mark(by_hook);
-  EXPECT_EQ(device->Stats().engine.iterations, 2u);
-  EXPECT_THAT(session->StatsJson(), HasSubstr("\"since_plan\": {\"iterations\": 1, "));
+  session_->Mark(by_hook);
+  EXPECT_EQ(device_->Stats().engine.iterations, 2u);
+  EXPECT_THAT(session_->StatsJson(), HasSubstr("\"since_plan\": {\"iterations\": 1, "));
 }
 
 // The loop goes on meanwhile, and nothing is read when the plan is taken up.
@@ -252,40 +246,37 @@ TEST_F(SessionTest, AutoPreparesAPlanOnAnotherThread) {
   Write(SmallPlan());
   const Config config = ConfigFor(Mode::kAuto);
   const std::string running = SetPlanAside(config);
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  const auto iterate = [&](int index) { Iterate(*session, *device, index); };
+  Start(config);
   std::atomic<bool> prepared{false};
   std::thread prepares([&] {
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(session->PreparePlan(running).ok());
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(session_->PreparePlan(running).ok());
     prepared = true;
   });
   int iterations = 0;
   while (!prepared) {
-    iterate(iterations++);
-    EXPECT_THAT(session->StatsJson(), HasSubstr("\"degraded\": null"));
+    Iterate(iterations++);
+    EXPECT_THAT(session_->StatsJson(), HasSubstr("\"degraded\": null"));
   }
   prepares.join();
   std::filesystem::remove(running);
-  ASSERT_TRUE(session->TakePlan(running).ok());
-  iterate(iterations);
-  EXPECT_EQ(device->Stats().planned_hits, 2u);
-  EXPECT_THAT(session->TakePlan(running).error(), HasSubstr(running)) << "once";
+  ASSERT_TRUE(session_->TakePlan(running).ok());
+  Iterate(iterations);
+  EXPECT_EQ(device_->Stats().planned_hits, 2u);
+  EXPECT_THAT(session_->TakePlan(running).error(), HasSubstr(running)) << "once";
 }
 
 TEST_F(SessionTest, AutoTracesAgain) {
   const Config config = ConfigFor(Mode::kAuto);
   const std::string again = directory_.path() + "/again/trace/rank00000.trace";
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  session->Mark(IterationMark(0));
-  void* const kept = device->Allocate(100 * kKiB, 0, Origin::kProgram);
-  session->StopTrace();
-  ASSERT_TRUE(session->TraceAgain(again).ok());
-  session->Mark(IterationMark(1));
-  device->Free(kept);
-  device->Free(device->Allocate(200 * kKiB, 0, Origin::kProgram));
-  session->Finish();
+  Start(config);
+  session_->Mark(IterationMark(0));
+  void* const kept = device_->Allocate(100 * kKiB, 0, Origin::kProgram);
+  session_->StopTrace();
+  ASSERT_TRUE(session_->TraceAgain(again).ok());
+  session_->Mark(IterationMark(1));
+  device_->Free(kept);
+  device_->Free(device_->Allocate(200 * kKiB, 0, Origin::kProgram));
+  session_->Finish();
   for (const std::string& path : {config.TracePath(), again}) {
     const absl::StatusOr<Trace> trace = ReadTrace(path);
     ASSERT_TRUE(trace.ok()) << trace.status();
@@ -297,40 +288,38 @@ TEST_F(SessionTest, AutoTracesAgain) {
 }
 
 TEST_F(SessionTest, OtherThreadsGoOnWhileItTracesAgain) {
-  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
-  DeviceRuntime* const device = AddCpu(*session);
+  Start(ConfigFor(Mode::kAuto));
   std::atomic<bool> done{false};
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&] {
-      while (!done) device->Free(device->Allocate(100 * kKiB, 0, Origin::kProgram));
+      while (!done) device_->Free(device_->Allocate(100 * kKiB, 0, Origin::kProgram));
     });
   }
   std::vector<std::string> paths;
   for (int i = 0; i < 4; ++i) {
     paths.push_back(directory_.path() + "/again" + std::to_string(i));
-    ASSERT_TRUE(session->TraceAgain(paths.back()).ok());
-    session->Mark(IterationMark(i));
+    ASSERT_TRUE(session_->TraceAgain(paths.back()).ok());
+    session_->Mark(IterationMark(i));
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   done = true;
   for (std::thread& thread : threads) thread.join();
-  session->Finish();
+  session_->Finish();
   for (const std::string& path : paths) {
     const absl::StatusOr<Trace> trace = ReadTrace(path);
     ASSERT_TRUE(trace.ok()) << trace.status();
     EXPECT_TRUE(trace->complete);
     EXPECT_EQ(trace->marks.size(), 1u);
   }
-  EXPECT_EQ(device->Stats().unknown_frees, 0u);
+  EXPECT_EQ(device_->Stats().unknown_frees, 0u);
 }
 
 TEST_F(SessionTest, AFileThatCannotBeMadeIsNoTrace) {
-  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
-  DeviceRuntime* const device = AddCpu(*session);
-  EXPECT_THAT(session->TraceAgain(directory_.path()).error(), HasSubstr(directory_.path()));
-  device->Free(device->Allocate(100 * kKiB, 0, Origin::kProgram));
-  session->Finish();
+  Start(ConfigFor(Mode::kAuto));
+  EXPECT_THAT(session_->TraceAgain(directory_.path()).error(), HasSubstr(directory_.path()));
+  device_->Free(device_->Allocate(100 * kKiB, 0, Origin::kProgram));
+  session_->Finish();
 }
 
 TEST_F(SessionTest, OnlyAutoTracesAgain) {
@@ -339,29 +328,26 @@ TEST_F(SessionTest, OnlyAutoTracesAgain) {
 }
 
 TEST_F(SessionTest, AutoTakesNoPlanThatIsNotItsOwn) {
-  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
-  DeviceRuntime* const device = AddCpu(*session);
+  Start(ConfigFor(Mode::kAuto));
   const std::string path = ConfigFor(Mode::kAuto).PlanPath();
-  EXPECT_THAT(session->TakePlan(path).error(), HasSubstr(path));
+  EXPECT_THAT(session_->TakePlan(path).error(), HasSubstr(path));
   Plan other = SmallPlan();
   other.fingerprint.rank = 1;
   Write(other);
-  EXPECT_THAT(session->TakePlan(path).error(), AllOf(HasSubstr("made for another run"), HasSubstr("rank: plan 1")));
+  EXPECT_THAT(session_->TakePlan(path).error(), AllOf(HasSubstr("made for another run"), HasSubstr("rank: plan 1")));
   Plan elsewhere = SmallPlan();
   elsewhere.devices[0].device = 3;
   Write(elsewhere);
-  EXPECT_THAT(session->TakePlan(path).error(), HasSubstr("none of this run's devices"));
-  EXPECT_THAT(session->PreparePlan(path).error(), HasSubstr("none of this run's devices"));
-  EXPECT_EQ(device->arena(), nullptr);
+  EXPECT_THAT(session_->TakePlan(path).error(), HasSubstr("none of this run's devices"));
+  EXPECT_THAT(session_->PreparePlan(path).error(), HasSubstr("none of this run's devices"));
+  EXPECT_EQ(device_->arena(), nullptr);
 }
 
 TEST_F(SessionTest, AutoWithAPlanIsServedFromTheBeginning) {
   Write(SmallPlan());
-  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
-  DeviceRuntime* const device = AddCpu(*session);
-  session->Mark(IterationMark(0));
-  for (const Bytes bytes : {100 * kKiB, 200 * kKiB}) device->Free(device->Allocate(bytes, 0, Origin::kProgram));
-  EXPECT_EQ(device->Stats().planned_hits, 2u);
+  Start(ConfigFor(Mode::kAuto));
+  Iterate(0);
+  EXPECT_EQ(device_->Stats().planned_hits, 2u);
   EXPECT_FALSE(std::filesystem::exists(ConfigFor(Mode::kAuto).TracePath()));
 }
 
@@ -404,36 +390,34 @@ TEST_F(SessionTest, APlanThatIsDroppedServesNoMoreAndItsIdleMemoryGoesBack) {
   Write(SmallPlan());
   Config config = ConfigFor(Mode::kAuto);
   config.plan_trust = PlanTrust::kChecked;
-  const std::unique_ptr<Session> session = MustOpen(config);
-  DeviceRuntime* const device = AddCpu(*session);
-  session->Mark(IterationMark(0));
-  void* const kept = device->Allocate(100 * kKiB, 0, Origin::kProgram);
-  session->DropPlan();
-  session->DropPlan();
-  EXPECT_EQ(device->Stats().arena_bytes, 128 * kKiB) << "where a block lives";
-  void* const other = device->Allocate(200 * kKiB, 0, Origin::kProgram);
-  EXPECT_FALSE(device->Owns(other));
-  device->Free(kept);
-  device->Free(other);
-  session->Mark(IterationMark(1));
-  EXPECT_EQ(device->Stats().arena_bytes, 0u);
-  EXPECT_EQ(device->Stats().unknown_frees, 0u);
+  Start(config);
+  session_->Mark(IterationMark(0));
+  void* const kept = device_->Allocate(100 * kKiB, 0, Origin::kProgram);
+  session_->DropPlan();
+  session_->DropPlan();
+  EXPECT_EQ(device_->Stats().arena_bytes, 128 * kKiB) << "where a block lives";
+  void* const other = device_->Allocate(200 * kKiB, 0, Origin::kProgram);
+  EXPECT_FALSE(device_->Owns(other));
+  device_->Free(kept);
+  device_->Free(other);
+  session_->Mark(IterationMark(1));
+  EXPECT_EQ(device_->Stats().arena_bytes, 0u);
+  EXPECT_EQ(device_->Stats().unknown_frees, 0u);
   EXPECT_EQ(log_.text(), "") << "the package tells";
-  ASSERT_TRUE(session->TakePlan(config.PlanPath()).ok());
-  Iterate(*session, *device, 2);
-  EXPECT_EQ(device->Stats().planned_hits, 3u);
+  ASSERT_TRUE(session_->TakePlan(config.PlanPath()).ok());
+  Iterate(2);
+  EXPECT_EQ(device_->Stats().planned_hits, 3u);
 }
 
 TEST_F(SessionTest, ARunThatMovesLeavesItsSummaryThere) {
   const std::string other = directory_.path() + "/other";
-  const std::unique_ptr<Session> session = MustOpen(ConfigFor(Mode::kAuto));
-  DeviceRuntime* const device = AddCpu(*session);
-  session->MoveTo(other);
-  device->Free(device->Allocate(100 * kKiB, 0, Origin::kProgram));
-  EXPECT_TRUE(session->WriteSummary().ok());
+  Start(ConfigFor(Mode::kAuto));
+  session_->MoveTo(other);
+  device_->Free(device_->Allocate(100 * kKiB, 0, Origin::kProgram));
+  EXPECT_TRUE(session_->WriteSummary().ok());
   EXPECT_FALSE(std::filesystem::exists(ConfigFor(Mode::kAuto).SummaryPath()));
   EXPECT_TRUE(std::filesystem::exists(other + "/log_output/rank00000.summary.json"));
-  EXPECT_THAT(session->StatsJson(), HasSubstr(other + "/trace/rank00000.trace"));
+  EXPECT_THAT(session_->StatsJson(), HasSubstr(other + "/trace/rank00000.trace"));
 }
 
 std::ptrdiff_t Allocations(const std::string& trace) {
