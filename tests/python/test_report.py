@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stalloc.core import memory_figures
+from stalloc.core.outcome import planned
+from stalloc.train import iteration_lines
 
 
 class FakeCuda:
@@ -25,7 +26,7 @@ class FakeCuda:
 
 
 def figures(*peaks: tuple[int, int]) -> list[str]:
-    return memory_figures.cuda_figures(types.SimpleNamespace(cuda=FakeCuda(*peaks)))
+    return iteration_lines.cuda_figures(types.SimpleNamespace(cuda=FakeCuda(*peaks)))
 
 
 def test_the_line_of_one_device_has_both_peaks_and_their_ratio() -> None:
@@ -40,7 +41,7 @@ def test_several_devices_are_told_apart() -> None:
 
 
 def test_the_host_line_has_the_resident_set() -> None:
-    assert "peak resident" in memory_figures.host_figures()
+    assert "peak resident" in iteration_lines.host_figures()
 
 
 def test_the_allocators_line_names_its_hits(
@@ -48,7 +49,7 @@ def test_the_allocators_line_names_its_hits(
 ) -> None:
     monkeypatch.setenv("RANK", "5")
     device: dict[str, Any] = {"peak_live_bytes": 1 << 30, "held_peak_bytes": 1 << 31, "planned_hits": 9, "requests": 10}
-    memory_figures.stats_report(lambda: {"devices": [device]})(4)
+    iteration_lines.stats_report(lambda: {"devices": [device]})(4)
     assert capsys.readouterr().err == (
         "[stalloc] rank 5 iteration 4: peak live 1.00 GiB, peak held 2.00 GiB, utilisation 50.0 %, "
         "planned 9 of 10 requests\n"
@@ -61,12 +62,12 @@ def test_the_hits_are_the_trainings_and_what_is_fenced_stands_beside_them(capsys
         "requests": 500,
         "steady": {"requests": 70, "hits": 70, "fenced": 400},
     }
-    memory_figures.stats_report(lambda: {"devices": [device]})(4)
+    iteration_lines.stats_report(lambda: {"devices": [device]})(4)
     assert capsys.readouterr().err.endswith(", planned 70 of 70 steady requests, and 400 fenced\n")
     device["steady"]["fenced"] = 0
-    assert memory_figures.planned(device) == "70 of 70 steady requests"
+    assert planned(device) == "70 of 70 steady requests"
     device["steady"]["requests"] = 0  # the second iteration has not begun
-    assert memory_figures.planned(device) == "90 of 500 requests"
+    assert planned(device) == "90 of 500 requests"
 
 
 def test_the_line_has_the_rank_s_place_in_the_model(
@@ -76,11 +77,11 @@ def test_the_line_has_the_rank_s_place_in_the_model(
     monkeypatch.setattr("sys.argv", ["pretrain.py", *options])
     monkeypatch.setenv("RANK", "5")
     monkeypatch.setenv("WORLD_SIZE", "8")
-    memory_figures.stats_report(lambda: {"devices": [{}]})(4)
+    iteration_lines.stats_report(lambda: {"devices": [{}]})(4)
     monkeypatch.setenv("WORLD_SIZE", "7")  # which the groups do not divide
-    memory_figures.stats_report(lambda: {"devices": [{}]})(4)
+    iteration_lines.stats_report(lambda: {"devices": [{}]})(4)
     monkeypatch.setattr("sys.argv", ["pretrain.py", "--tensor-model-parallel-size", "two"])
-    memory_figures.stats_report(lambda: {"devices": [{}]})(4)
+    iteration_lines.stats_report(lambda: {"devices": [{}]})(4)
     begins = [line.split(": ")[0] for line in capsys.readouterr().err.splitlines()]
     assert begins == ["[stalloc] rank 5 iteration 4 (tp 1, pp 1, dp 0)", *2 * ["[stalloc] rank 5 iteration 4"]]
 
@@ -92,7 +93,7 @@ def test_figures_that_cannot_be_read_end_in_one_warning(capsys: pytest.CaptureFi
         calls.append(iteration)
         raise RuntimeError("does not yet support getDeviceStats")
 
-    report = memory_figures.harmless(broken)
+    report = iteration_lines.harmless(broken)
     report(0)
     report(1)
     assert calls == [0]

@@ -12,7 +12,8 @@ from event_runs import MIB, answer
 from exports import trace_of_text
 from layered_runs import layered
 from shown_page import Shown, report_of
-from stalloc.tools.report import figures, first_look
+from stalloc.core import sizes
+from stalloc.tools.report import first_look
 
 pytestmark = pytest.mark.usefixtures("real_libraries")
 
@@ -73,7 +74,7 @@ def test_the_first_screen_says_where_when_and_what_to_do(shown: Shown, directory
     assert "Net.model.layers.layers.0–6, 8–31 × 31" in cards[1]
     for card, change in zip(cards[2:4], best):
         assert change["what"] in card
-        assert f"\n−{figures.size(change['saves_bytes'])}\n" in card
+        assert f"\n−{sizes.size(change['saves_bytes'])}\n" in card
         assert change["how_to"] in card
     first, timeline = (shown.page.locator(name).bounding_box() for name in ("#first", "#timeline"))
     assert first["y"] + first["height"] < timeline["y"] < 500, "all of it, and the curve, are in the first 900 pixels"

@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc.core.memory_figures import planned, served_share, size
+from stalloc.core.sizes import size
 
 _ALIKE = 0.02  # of the peak: further away, what is known of another run, or of a part of this one, says nothing
 _MOSTLY = 0.95  # of the requests: what is less is said in the run's last line
@@ -17,6 +17,22 @@ LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan,
 NO_ITERATION = "no iteration was seen: step an optimizer of torch's, or call stalloc.iteration() in the loop"
 NOT_SERVED = "no plan served this run"
 NEVER_SHORT = "memory was never short"
+
+
+def planned(device: dict[str, Any]) -> str:
+    """What a device's plan served, of requests over 512 B from the second iteration on; fenced ones (evaluations,
+    checkpoints) have no slots, and are apart. Before that iteration: of all requests."""
+    steady = device.get("steady", {})
+    if not steady.get("requests"):
+        return f"{device.get('planned_hits', 0)} of {device.get('requests', 0)} requests"
+    fenced = steady.get("fenced", 0)
+    return f"{steady['hits']} of {steady['requests']} steady requests" + (f", and {fenced} fenced" if fenced else "")
+
+
+def served_share(device: dict[str, Any]) -> Optional[float]:
+    """Of the steady requests; None where there were none."""
+    steady = device.get("steady", {})
+    return steady["hits"] / steady["requests"] if steady.get("requests") else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ import time
 from typing import Any, Optional
 
 from stalloc.core import sleep_places, sleep_sockets
-from stalloc.core.memory_figures import size
+from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 
 _SLACK_SECONDS = 600.0  # for the sleep itself, once it has begun

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
 from stalloc.core import config as config_
-from stalloc.core import coordinates, memory_figures
+from stalloc.core import coordinates
 from stalloc.core.config import Config
 from stalloc.core.library import Library
-from stalloc.train import placing, process, scalars, started, strict, trace_place
+from stalloc.train import iteration_lines, placing, process, scalars, started, strict, trace_place
 from stalloc.train.auto.auto import Auto
 from stalloc.train.marking import device_times, nvtx
 from stalloc.train.marking.marks import BEGIN, ITERATION, MarkSink
@@ -51,7 +51,7 @@ def build(config: Config, to_the_end: bool) -> Optional[Parts]:
 
 def _torch(config: Config) -> Parts:
     """torch may come later."""
-    lines = _lines(config, memory_figures.torch_report(), 1)
+    lines = _lines(config, iteration_lines.torch_report(), 1)
     return Parts([*lines, *_scalars(config, _torch_figures), _claimed_with(config.rank, None)])
 
 
@@ -94,21 +94,21 @@ def _auto(config: Config, torch: Any) -> Optional[Parts]:
 
 
 def _figures(config: Config, library: Library) -> list[Observer]:
-    lines = _lines(config, memory_figures.stats_report(library.stats), 1 if config.log_level == "debug" else 0)
+    lines = _lines(config, iteration_lines.stats_report(library.stats), 1 if config.log_level == "debug" else 0)
     return [*lines, *_scalars(config, lambda: scalars.of_stats(library.stats()))]
 
 
 def _lines(config: Config, report: Callable[[int], None], steps: int) -> list[Observer]:
     """The line of figures, after as many iterations as STALLOC_LOG_STEPS says, else `steps`; 0: never."""
     steps = steps if config.log_steps is None else config.log_steps
-    return [memory_figures.every(steps, memory_figures.harmless(report))] if steps else []
+    return [iteration_lines.every(steps, iteration_lines.harmless(report))] if steps else []
 
 
 def _scalars(config: Config, figures: scalars.Figures) -> list[Observer]:
     if not config.tensorboard:
         return []
     scalars.require()
-    return [memory_figures.harmless(scalars.report(config.tensorboard, config.rank, figures))]
+    return [iteration_lines.harmless(scalars.report(config.tensorboard, config.rank, figures))]
 
 
 def _with_ranges(config: Config, mark: MarkSink, torch: Any) -> MarkSink:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from stalloc.core.memory_figures import size
+from stalloc.core.sizes import size
 
 _CPU = -1
 

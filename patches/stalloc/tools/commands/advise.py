@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any, Optional
 
+from stalloc.core.sizes import size
 from stalloc.tools.commands import viewed
 from stalloc.tools.report import advice, collect, figures, graphs, text
-from stalloc.tools.report.figures import device_name, size
+from stalloc.tools.report.figures import device_name
 
 EXAMPLES = ("advise run1 --gpus 4",)
 

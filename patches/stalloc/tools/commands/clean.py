@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from stalloc.core import run_cache, run_files
-from stalloc.core.memory_figures import size
+from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 from stalloc.tools.commands.runs import Row, rows_of
 

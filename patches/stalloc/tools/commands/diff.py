@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from stalloc.core.files import write_whole
+from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 from stalloc.tools.report import collect, page, select, text
 from stalloc.tools.report.difference import curve, difference
-from stalloc.tools.report.figures import size
 
 EXAMPLES = ("diff run1 run2", "diff run1 run2 --html changes.html")
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 from stalloc.tools.report import collect, layer_tape, select, text
 from stalloc.tools.report.arguments import EstimateError, parse, traced_configuration
 from stalloc.tools.report.comparison import compare
 from stalloc.tools.report.configuration import Configuration
 from stalloc.tools.report.estimate import estimate
-from stalloc.tools.report.figures import size
 from stalloc.tools.report.layer_tape import Operation
 
 EXAMPLES = (

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import megatron_arguments, sizes
+from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 from stalloc.tools.fitting import choose, replayed, settings
 from stalloc.tools.fitting.document import document_of
 from stalloc.tools.fitting.replayed import TracedRun
 from stalloc.tools.report import collect, graph_choice, select, text
-from stalloc.tools.report.figures import device_name, size
+from stalloc.tools.report.figures import device_name
 
 EXAMPLES = (
     "fit run1 --memory 80G --micro-batch 4 --output fit.json",

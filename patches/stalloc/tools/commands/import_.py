@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import library
+from stalloc.core.sizes import size
 from stalloc.tools.commands import options
-from stalloc.tools.report.figures import size
 from stalloc.tools.report.session import CollectError
 from stalloc.tools.snapshot.convert import event_lines
 from stalloc.tools.snapshot.phases import Marks, find_marks

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from stalloc.core.sizes import size
 from stalloc.tools.commands import viewed
 from stalloc.tools.report import findings, text
-from stalloc.tools.report.figures import device_name, size
+from stalloc.tools.report.figures import device_name
 
 EXAMPLES = ("leaks run1",)
 

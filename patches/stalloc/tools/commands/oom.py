@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from stalloc.core.sizes import size
 from stalloc.tools import oom_trace
 from stalloc.tools.commands import options
 
@@ -80,28 +81,28 @@ def _show_request(report: dict[str, Any], out: TextIO) -> None:
     print(f"rank {report['rank']}, {device}, process {report['pid']}{mode if report.get('mode') else ''}", file=out)
     where = f", in {report['phase']}" if report.get("phase") else ""
     print(
-        f"request       {_size(report['request']['bytes'])} on stream {report['request']['stream']:#x}{where}", file=out
+        f"request       {size(report['request']['bytes'])} on stream {report['request']['stream']:#x}{where}", file=out
     )
     if memory is not None:
-        print(f"device        {_size(memory['free'])} free of {_size(memory['total'])}", file=out)
+        print(f"device        {size(memory['free'])} free of {size(memory['total'])}", file=out)
     peak = figures.get("peak_live_bytes")
-    print(f"live          {_size(figures['live_bytes'])}" + (f", at most {_size(peak)}" if peak else ""), file=out)
+    print(f"live          {size(figures['live_bytes'])}" + (f", at most {size(peak)}" if peak else ""), file=out)
     if figures.get("heap_bytes"):
-        print(f"heap          {_size(figures['heap_bytes'])} held by the exact trace", file=out)
+        print(f"heap          {size(figures['heap_bytes'])} held by the exact trace", file=out)
     if figures.get("upstream_reserved_bytes") is not None:
-        print(f"upstream      {_size(figures['upstream_reserved_bytes'])} reserved", file=out)
+        print(f"upstream      {size(figures['upstream_reserved_bytes'])} reserved", file=out)
 
 
 def _show_plan(plan: dict[str, Any], figures: dict[str, Any], out: TextIO) -> None:
     mapped, live = plan["arena_mapped_bytes"], figures["arena_live_bytes"]
-    print(f"arena         {_size(mapped)} mapped of {_size(plan['arena_planned_bytes'])}, {_size(live)} live", file=out)
+    print(f"arena         {size(mapped)} mapped of {size(plan['arena_planned_bytes'])}, {size(live)} live", file=out)
     served, requests = figures["planned_hits"], figures["requests"]
     missed = ", ".join(f"{reason} {count}" for reason, count in figures["misses"].items() if count)
     print(f"plan          {served} of {requests} requests served" + (f"; missed: {missed}" if missed else ""), file=out)
     if plan["script"] is None:
         return
     step = "in step" if plan["in_sync"] else "not in step"
-    expected = "" if plan["expected_bytes"] is None else f", expects {_size(plan['expected_bytes'])} next"
+    expected = "" if plan["expected_bytes"] is None else f", expects {size(plan['expected_bytes'])} next"
     print(
         f"              iteration {plan['iterations']}, script {plan['script']}, "
         f"request {plan['entry']} of {plan['entries']}, {step}{expected}",
@@ -118,15 +119,15 @@ def _show_classes(blocks: list[dict[str, Any]], out: TextIO) -> None:
     total = sum(by_class.values())
     print("\nlive by class:", file=out)
     for name, count in sorted(by_class.items(), key=lambda item: -item[1]):
-        print(f"  {_size(count):>10}  {100 * count / max(total, 1):5.1f} %  {name}", file=out)
+        print(f"  {size(count):>10}  {100 * count / max(total, 1):5.1f} %  {name}", file=out)
 
 
 def _show_blocks(report: dict[str, Any], most: int, whole_stacks: bool, out: TextIO) -> None:
     blocks = sorted(report["live_blocks"], key=lambda block: -int(block["bytes"]))
     total = sum(int(block["bytes"]) for block in blocks)
-    print(f"\n{len(blocks) + report['live_blocks_omitted']} live blocks, {_size(total)}; the largest:", file=out)
+    print(f"\n{len(blocks) + report['live_blocks_omitted']} live blocks, {size(total)}; the largest:", file=out)
     for block in blocks[:most]:
-        print(f"  {_size(block['bytes']):>10}  {block['address']}  {'; '.join(_told(block))}", file=out)
+        print(f"  {size(block['bytes']):>10}  {block['address']}  {'; '.join(_told(block))}", file=out)
         if whole_stacks:
             for call in block.get("stack", []):
                 if _AROUND_MODULES not in call:
@@ -161,15 +162,7 @@ def _show_events(events: list[dict[str, Any]], most: int, out: TextIO) -> None:
         if event["event"] == "mark":
             what = f"{event['mark']} {event['edge']}"
         else:
-            size = _size(event["bytes"]) if "bytes" in event else ""
+            requested = size(event["bytes"]) if "bytes" in event else ""
             source = event.get("from", "") + (f" (miss: {event['miss']})" if "miss" in event else "")
-            what = f"{size:>10}  {event.get('address', ''):<18} {source}".rstrip()
+            what = f"{requested:>10}  {event.get('address', ''):<18} {source}".rstrip()
         print(f"  -{event['us']:>9} us  {event['event']:<15} {what}", file=out)
-
-
-def _size(count: int) -> str:
-    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while value >= 1024 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{count} B" if units[0] == "B" else f"{value:.2f} {units[0]}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import run_cache, run_files, run_signature
-from stalloc.core.memory_figures import size
+from stalloc.core.sizes import size
 from stalloc.tools.commands import many_ranks, options
 
 EXAMPLES = ("runs", "runs train --json")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from stalloc.core import run_cache, run_status
-from stalloc.core.memory_figures import size
+from stalloc.core.sizes import size
 from stalloc.tools.commands import many_ranks, options
 
 EXAMPLES = ("status run1",)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core.json_files import read_object
-from stalloc.core.memory_figures import size
 from stalloc.core.outcome import NEVER_SHORT, Outcome, held_for, outcome_of
+from stalloc.core.sizes import size
 from stalloc.tools.commands import many_ranks, options
 
 EXAMPLES = ("summary run1",)

@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any, Optional
 
+from stalloc.core.sizes import size
 from stalloc.tools.commands import options, viewed
 from stalloc.tools.report import advice, collect, figures, findings, graph_choice, text
 from stalloc.tools.report.collect import CollectError, ViewOptions
 from stalloc.tools.report.fakes import iterations_of
-from stalloc.tools.report.figures import device_name, size
+from stalloc.tools.report.figures import device_name
 
 EXAMPLES = (
     "whatif run1 --memory 40G",

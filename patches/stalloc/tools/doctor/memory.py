@@ -7,7 +7,7 @@ import resource
 from collections.abc import Iterator
 from typing import Optional
 
-from stalloc.core.memory_figures import size
+from stalloc.core.sizes import size
 from stalloc.tools.doctor.machine import Finding, Machine, failure, ok, warning
 
 _LEAST_BYTES = 2 << 30

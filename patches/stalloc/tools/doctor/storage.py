@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from stalloc.core.memory_figures import size
 from stalloc.core.run_cache import cache_directory
+from stalloc.core.sizes import size
 from stalloc.tools.doctor.machine import Finding, Machine, failure, ok, warning
 
 _LITTLE = 1 << 30  # traces of large models have some hundred MB a rank

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
+from stalloc.core.sizes import size
 from stalloc.tools.report import findings, graphs, how_to, splits, unused
 from stalloc.tools.report.arguments import configuration_of
 from stalloc.tools.report.configuration import Configuration
-from stalloc.tools.report.figures import size
 
 BUS = 25e9  # bytes a second to the host; what PCIe 4.0 x16 moves in practice (31.5e9 without its overhead)
 _LEAST_SAVING = 0.002

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
+from stalloc.core.sizes import size
 from stalloc.tools.report.arguments import configuration_of
 from stalloc.tools.report.configuration import Configuration
 from stalloc.tools.report.estimate import Estimate, estimate
-from stalloc.tools.report.figures import size
 
 # Roles of named tensors (docs/report-json.md, devices[].peak.tensor) by the estimate's classes.
 _STATE = {"weights": ("parameter", "buffer"), "gradients": ("gradient",), "optimizer state": ("optimizer state",)}

@@ -6,18 +6,10 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Optional
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+from stalloc.core.sizes import size
+
 _MAPPING_UNIT = 2 << 20
 LAST_RUN = "stalloc, last run"
-
-
-def size(count: float) -> str:
-    """ "34.93 GiB": the largest binary unit of which there is at least one."""
-    value, unit = float(count), 0
-    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
-        value /= 1024
-        unit += 1
-    return f"{count:.0f} B" if unit == 0 else f"{value:.2f} {_UNITS[unit]}"
 
 
 def device_name(number: int) -> str:

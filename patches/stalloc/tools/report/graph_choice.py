@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core.json_files import read_object
+from stalloc.core.sizes import size
 from stalloc.tools.report import collect, select, text
-from stalloc.tools.report.figures import size
 
 _HOW_TO_TIME = "trace both with STALLOC_TRACE_STEPS=N, and let iterations run behind the trace (stalloc run)"
 _KEYS = ("peak_live_bytes", "needed_bytes", "held_bytes")

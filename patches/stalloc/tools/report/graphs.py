@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from stalloc.tools.report.figures import size
+from stalloc.core.sizes import size
 
 _BEHIND = 3  # iterations behind the one that captures: the plan repeats them
 _MEGATRON_WARMUP = 3  # --cuda-graph-warmup-steps

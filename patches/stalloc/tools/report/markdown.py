@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
+from stalloc.core.sizes import size
 from stalloc.tools.report import figures, unused
-from stalloc.tools.report.figures import share, size
+from stalloc.tools.report.figures import share
 
 _LARGEST = 15
 _MOST_GRAPHS = 24

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
-from stalloc.tools.report.figures import size
+from stalloc.core.sizes import size
 
 _PHASES = {"F": "forward", "B": "backward", "W": "backward", "FB": "forward_backward", "O": "optimizer"}
 _STEP = "train_step"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stalloc.tools.report.figures import size
+from stalloc.core.sizes import size
 
 HOW = {"early": "allocated early", "late": "freed late", "idle": "idle"}
 _NUMBERS = ("bytes", "count", "events", "ns", "byte_seconds", "at_peak", "peak", "before", "after")

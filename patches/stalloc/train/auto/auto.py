@@ -30,7 +30,7 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc.core import log, memory_figures, run_files
+from stalloc.core import log, run_files, sizes
 from stalloc.core.library import Library
 from stalloc.core.outcome import LEAST_TOLD_BYTES, NO_ITERATION, outcome_of, shown
 from stalloc.core.run_files import Identity, Paths, identity
@@ -236,8 +236,8 @@ class Auto:
         peak, held = stats.get("peak_live_bytes", 0), stats.get("held_peak_bytes", 0)
         self._enter(PLANNING, peak_live_bytes=peak, held_peak_bytes=held)
         log.debug(
-            f"has traced {self._to_trace} iterations: peak live {memory_figures.size(peak)}, held "
-            f"{memory_figures.size(held)}; a plan is made meanwhile"
+            f"has traced {self._to_trace} iterations: peak live {sizes.size(peak)}, held "
+            f"{sizes.size(held)}; a plan is made meanwhile"
         )
 
     def _plan(self) -> Planner:
@@ -282,7 +282,7 @@ class Auto:
         tell = log.info if self._plans == 1 else log.debug
         tell(
             f"is served from {'its' if self._plans == 1 else 'another'} plan from iteration {iteration + 1} on: arena "
-            f"{memory_figures.size(arena)}{forecast}, planned in {seconds:.1f} s, taken up in {pause * 1000:.0f} ms"
+            f"{sizes.size(arena)}{forecast}, planned in {seconds:.1f} s, taken up in {pause * 1000:.0f} ms"
         )
 
     def _look_for_departure(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from stalloc.core import log, memory_figures
+from stalloc.core import log, outcome
 from stalloc.train import session as _session
 from stalloc.train.patching import Function, argument
 
@@ -51,7 +51,7 @@ def _line(name: str, device: dict[str, Any]) -> str:
         "max held": device.get("held_peak_bytes", 0),
     }
     sizes = "".join(f" | {what}: {count / _MEGABYTE:.2f}" for what, count in figures.items())
-    return f"[Rank {log.rank()}] {name} stalloc memory (MB){sizes} | planned: {memory_figures.planned(device)}"
+    return f"[Rank {log.rank()}] {name} stalloc memory (MB){sizes} | planned: {outcome.planned(device)}"
 
 
 def _is_first_replica(group: Any) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from typing import Any
 
-from stalloc.core.memory_figures import size
+from stalloc.core.sizes import size
 
 CPU = -1  # a device's number
 

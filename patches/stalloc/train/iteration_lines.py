@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from stalloc.core import coordinates, log
-
-_MIB, _GIB = float(1 << 20), float(1 << 30)
-
-
-def size(count: float) -> str:
-    return f"{count / _GIB:.2f} GiB" if count >= _GIB else f"{count / _MIB:.2f} MiB"
+from stalloc.core.outcome import planned
+from stalloc.core.sizes import size
 
 
 def percent(part: float, whole: float) -> str:
@@ -68,22 +64,6 @@ def torch_report() -> Callable[[int], None]:
             log.figures(f"iteration {iteration}{place}: {text}")
 
     return report
-
-
-def planned(device: dict[str, Any]) -> str:
-    """What a device's plan served, of requests over 512 B from the second iteration on; fenced ones (evaluations,
-    checkpoints) have no slots, and are apart. Before that iteration: of all requests."""
-    steady = device.get("steady", {})
-    if not steady.get("requests"):
-        return f"{device.get('planned_hits', 0)} of {device.get('requests', 0)} requests"
-    fenced = steady.get("fenced", 0)
-    return f"{steady['hits']} of {steady['requests']} steady requests" + (f", and {fenced} fenced" if fenced else "")
-
-
-def served_share(device: dict[str, Any]) -> Optional[float]:
-    """Of the steady requests; None where there were none."""
-    steady = device.get("steady", {})
-    return steady["hits"] / steady["requests"] if steady.get("requests") else None
 
 
 def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
