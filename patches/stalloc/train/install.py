@@ -10,8 +10,8 @@ import os
 import sys
 from typing import Any, Union
 
-from stalloc.core import config as _config
 from stalloc.core import log, variables
+from stalloc.core.config import AUTO, TRACE, Config, detail_of, rank_text, read_config
 from stalloc.train import graph_errors, lifetime, modes, placing, process, started
 from stalloc.train import session as _session
 from stalloc.train.frameworks import adapters
@@ -50,7 +50,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
         return
     if _is_anothers(config, trains):
         return
-    if config.mode == _config.TRACE and not config.traced:
+    if config.mode == TRACE and not config.traced:
         log.info(f"is not traced: STALLOC_TRACE_RANKS={os.environ['STALLOC_TRACE_RANKS']}")
         return
     process.claim(config.rank, idle=True)
@@ -69,7 +69,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
         _activating = False
 
 
-def _begin(config: _config.Config, parts: modes.Parts) -> None:
+def _begin(config: Config, parts: modes.Parts) -> None:
     """The session, and what marks by itself."""
     observers = parts.observers if parts.library is None else [*parts.observers, boundary.reached]
 
@@ -91,7 +91,7 @@ def _begin(config: _config.Config, parts: modes.Parts) -> None:
     _watch_modules(config, torch, session)
 
 
-def _is_anothers(config: _config.Config, trains: bool) -> bool:
+def _is_anothers(config: Config, trains: bool) -> bool:
     """The process that started this one has its rank. Whether that needs it is asked again when this one trains."""
     global _asks_again
     owner = process.other_owner(os.environ, config.rank, os.getpid())
@@ -112,10 +112,10 @@ def _is_anothers(config: _config.Config, trains: bool) -> bool:
     return True
 
 
-def _read_environment() -> _config.Config:
+def _read_environment() -> Config:
     _tell_misspelt()
-    os.environ.update(_config.detail_of(os.environ))  # the library reads them there
-    return _config.read_config()
+    os.environ.update(detail_of(os.environ))  # the library reads them there
+    return read_config()
 
 
 def _tell_misspelt() -> None:
@@ -124,7 +124,7 @@ def _tell_misspelt() -> None:
     told = os.environ.get(_TOLD, "").split(",")
     meant = bool(os.environ.get(_MODE))  # else only what looks like one of ours
     new = {name: nearest for name, nearest in found.items() if name not in told and (meant or nearest)}
-    if not new or _config.rank_text(os.environ) not in ("", "0"):
+    if not new or rank_text(os.environ) not in ("", "0"):
         return
     os.environ[_TOLD] = ",".join(found)
     for name, nearest in new.items():
@@ -135,13 +135,13 @@ def _tell_misspelt() -> None:
 def _watch_memory_errors() -> None:
     """STALLOC_OOM_REPORT alone: nothing else is asked of this process."""
     global _watches_memory_errors
-    rank = _config.rank_text(os.environ)
+    rank = rank_text(os.environ)
     if not _watches_memory_errors and process.other_owner(os.environ, rank, os.getpid()) is None:
         _watches_memory_errors = True
         torch_mode.watch(rank, "none")
 
 
-def _watch_modules(config: _config.Config, torch: Any, session: Session) -> None:
+def _watch_modules(config: Config, torch: Any, session: Session) -> None:
     marker, tracing = session.marker, session.tracing
     if session.library is not None:
         graph_errors.install(torch, session.library)
@@ -160,7 +160,7 @@ def activate_auto(directory: Union[str, os.PathLike[str], None]) -> None:
     """Mode Auto for a program that asks for it itself. RuntimeError: the allocator could not be put in place."""
     if os.environ.get(_MODE):
         return
-    os.environ[_MODE] = _config.AUTO
+    os.environ[_MODE] = AUTO
     if directory is not None:
         os.environ["STALLOC_MODEL_INFO_PATH"] = os.fspath(directory)
     try:

@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Optional, SupportsIndex
 
-from stalloc.core import config as _config
 from stalloc.core import log, trace_files
+from stalloc.core.config import Config
 from stalloc.core.library import Library
-from stalloc.train.marking import experts as _experts
 from stalloc.train.marking import steps
-from stalloc.train.marking import tokens as _tokens
 from stalloc.train.marking.device_work import DeviceWork
+from stalloc.train.marking.experts import ExpertTokens
 from stalloc.train.marking.names import TensorNames
 from stalloc.train.marking.paths import ModulePaths
+from stalloc.train.marking.tokens import TokenCounts
 
 WAITS, RUNS, ENDED = "waits", "runs", "ended"
 
@@ -24,7 +24,7 @@ class Tracing:
 
     def __init__(
         self,
-        config: _config.Config,
+        config: Config,
         library: Library,
         torch: Any,
         block_of: Optional[Callable[[Any], int]] = None,
@@ -35,8 +35,8 @@ class Tracing:
         self.state = WAITS if self._steps.waits else RUNS
         directory = Path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""))
         rank = int(config.rank or 0)
-        self._tokens = _tokens.TokenCounts(trace_files.path_of(directory, rank, "tokens.json"))
-        self._experts = _experts.ExpertTokens(trace_files.path_of(directory, rank, "experts.jsonl"))
+        self._tokens = TokenCounts(trace_files.path_of(directory, rank, "tokens.json"))
+        self._experts = ExpertTokens(trace_files.path_of(directory, rank, "experts.jsonl"))
         timed = config.trace_times and not config.trace_fake
         wait = steps.waiting_for(torch) if timed else _nothing
         self._free_steps = steps.FreeSteps(
