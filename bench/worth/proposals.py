@@ -15,6 +15,7 @@ from launch import warm_up
 
 from stalloc.tools.fitting import choose, document
 from stalloc.tools.fitting.replayed import TracedRun
+from stalloc.tools.fitting.work import Lengths, Work
 
 UNIT = 256  # tokens of a unit of a sequence's length
 
@@ -48,19 +49,26 @@ class Proposals:
         kind, rows = KINDS[self.program], rows_of(self.program, self.chosen.size)
         counted = rows is not None and rows.count > 0  # else rows are as many as micro-batches make, all alike
         steps = [rows.step(number) for number in range(self.chosen.steps)] if rows is not None and counted else []
-        return choose.Wish(
-            memory=memory,
-            micro_batch=kind.traced.micro_batch,
-            accumulation=1 if rows is None else rows.traced,
-            allocator=allocator,
-            bus=0.0,  # pinned memory of the host would be a knob of its own
-            longest=kind.longest,
-            sequence_unit=UNIT if kind.longest else 0,
-            keep_accumulation=not counted,
-            rows=rows.count if rows is not None and counted else None,
-            divides=kind.divides,
-            lengths=tuple(length for step in steps for length in step),
+        lengths = Lengths(
+            tuple(length for step in steps for length in step),
             packed=rows is not None and rows.packed,
             in_order=True,
             timed=tuple(length for step in steps[warm_up(self.chosen.steps) :] for length in step),
+        )
+        work = Work(
+            kind.traced.micro_batch,
+            1 if rows is None else rows.traced,
+            rows.count if rows is not None and counted else None,
+            divides=kind.divides,
+            keeps_accumulation=not counted,
+            lengths=lengths,
+            longer=kind.longest,
+        )
+        return choose.Wish(
+            memory=memory,
+            work=work,
+            goal=choose.Goal.LONGEST if kind.longest else choose.Goal.FASTEST,
+            bus=0.0,  # pinned memory of the host would be a knob of its own
+            allocator=allocator,
+            sequence_unit=UNIT if kind.longest else 0,
         )

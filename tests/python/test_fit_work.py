@@ -153,7 +153,7 @@ class Asked:
 def test_a_step_of_one_micro_batch_has_no_gradients_of_others() -> None:
     for traced, changes in ((2, [(False, True), (False, False)]), (1, [(False, False), (True, False)])):
         run = Asked()
-        chooser = choose._Chooser(run, run, choose.Wish(1, accumulation=traced, rows=4), print)  # type: ignore[arg-type]
+        chooser = choose._Chooser(run, run, choose.Wish(1, Work(accumulation=traced, rows=4)), print)  # type: ignore[arg-type]
         found = [each.change for each in chooser._search(1, [4, 2])]
         assert [(each.accumulated, each.single) for each in found] == changes
         assert [(each.accumulated, each.single) for each in run.sizes] == changes
@@ -168,7 +168,7 @@ def test_a_step_keeps_what_is_in_no_pass(build: Path, tmp_path: Path) -> None:
 
 def test_the_first_micro_batch_of_a_step_is_scaled_alone() -> None:
     run = Asked()
-    chooser = choose._Chooser(run, run, choose.Wish(1, accumulation=2, rows=4), print)  # type: ignore[arg-type]
+    chooser = choose._Chooser(run, run, choose.Wish(1, Work(accumulation=2, rows=4)), print)  # type: ignore[arg-type]
     chooser._work = work(packed=True, in_order=True)
     found = chooser._search(1, [2])[0].change
     assert (found.scale, found.first) == pytest.approx((1.0, 1.1)) == (run.sizes[-1].scale, run.sizes[-1].first)

@@ -14,6 +14,7 @@ from stalloc.tools.commands import options
 from stalloc.tools.fitting import choose, replayed, settings
 from stalloc.tools.fitting.document import document_of
 from stalloc.tools.fitting.replayed import TracedRun
+from stalloc.tools.fitting.work import Lengths, Work
 from stalloc.tools.report import collect, graph_choice, select, text
 from stalloc.tools.report.figures import device_name
 
@@ -128,27 +129,34 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
     unit = _unit_of_length(arguments.sequence) if arguments.sequence else 0
     if unit and (arguments.lengths or arguments.keep_micro_batch or arguments.rows):
         raise choose.FitError("--sequence changes the length alone: not with --lengths, --rows or --keep-micro-batch")
+    longest = choose.Goal.LONGEST if arguments.longest or unit else choose.Goal.FASTEST
     wish = choose.Wish(
         memory=arguments.memory - headroom,
-        micro_batch=arguments.sequence // unit if unit else micro_batch,
-        sequence_unit=unit,
-        keep_accumulation=bool(unit),
-        graphs=arguments.graphs,
-        accumulation=arguments.accumulation,
-        keep_micro_batch=arguments.keep_micro_batch,
-        longest=arguments.longest or bool(unit),
+        work=_work(arguments, arguments.sequence // unit if unit else micro_batch, bool(unit)),
+        goal=choose.Goal.TRACED if arguments.keep_micro_batch else longest,
         bus=arguments.bus_bandwidth * 1e9,
         allocator=arguments.allocator,
-        rows=arguments.rows,
-        divides=arguments.kind != "torch",
-        lengths=() if arguments.lengths is None else _lengths(arguments.lengths),
-        packed=arguments.packed,
-        in_order=arguments.in_order,
+        graphs=arguments.graphs,
+        sequence_unit=unit,
     )
     choice = choose.choose(traced(arguments.sequence or micro_batch), wish, choose.progress)
     document = document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
     document["graphs"] = _graphs(files, document, arguments)
     return _with_rows(document, micro_batch) if unit else document
+
+
+def _work(arguments: argparse.Namespace, micro_batch: int, longer: bool) -> Work:
+    """`longer`: sizes are lengths, in units of which the traced rows have `micro_batch`."""
+    tokens = () if arguments.lengths is None else _lengths(arguments.lengths)
+    return Work(
+        micro_batch,
+        arguments.accumulation,
+        arguments.rows,
+        divides=arguments.kind != "torch",
+        keeps_accumulation=longer,
+        lengths=Lengths(tokens, packed=arguments.packed, in_order=arguments.in_order),
+        longer=longer,
+    )
 
 
 def _graphs(files: Any, document: dict[str, Any], arguments: argparse.Namespace) -> Optional[dict[str, Any]]:

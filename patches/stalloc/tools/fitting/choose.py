@@ -1,6 +1,6 @@
 """Which micro-batch, and what to recompute or offload for it, is fastest in so much memory. Bytes, seconds.
 
-A step has as many rows as are asked for (`Wish.rows`), else about as many as before: a smaller micro-batch comes more
+A step has as many rows as are asked for (`Work.rows`), else about as many as before: a smaller micro-batch comes more
 often, with gradients of those before it there, a larger one less often, but once at least (work.py). How long it takes
 is step_model.py's: passes, recomputed layers forward once more, what is offloaded twice over the bus. The fastest by
 rows a second is chosen among those that fit, and a smaller change where it is as fast. What is chosen is planned; where
@@ -10,6 +10,7 @@ the plan holds more than there is room for, the search is asked again for as muc
 from __future__ import annotations
 
 import dataclasses
+import enum
 import sys
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
@@ -30,26 +31,26 @@ class FitError(ValueError):
     """There is no answer. One line for the user."""
 
 
+class Goal(enum.Enum):
+    """Which micro-batch is chosen of those that fit."""
+
+    FASTEST = "by rows a second"
+    LONGEST = "the largest, however slow"
+    TRACED = "the one that was traced"
+
+
 @dataclasses.dataclass(frozen=True)
 class Wish:
     """What is asked for."""
 
     memory: int  # bytes that may be held
-    micro_batch: int = 1  # as it was traced
-    accumulation: int = 1  # micro-batches of a traced step
-    keep_micro_batch: bool = False
+    # As it is asked for: the traces tell its `usual`, and of its lengths `traced` and `together`.
+    work: Work = dataclasses.field(default_factory=Work)
+    goal: Goal = Goal.FASTEST
     bus: float = 25e9
     allocator: str = "stalloc"
-    longest: bool = False  # the largest micro-batch that fits, however slow
-    keep_accumulation: bool = False  # a step has as many micro-batches whatever their size
-    rows: Optional[int] = None  # of a step, whatever its micro-batches
-    divides: bool = False  # micro-batches divide the rows of a step
-    lengths: tuple[int, ...] = ()  # tokens of the run's rows
-    packed: bool = False  # rows lie one behind the other, without padding
-    in_order: bool = False  # lengths are in the run's order
     graphs: bool = False  # graphs of all passes have to fit, in one pool that is theirs for good
     sequence_unit: int = 0  # tokens: a micro-batch is in such units of one length, and its rows stay
-    timed: tuple[int, ...] = ()  # lengths of the steps whose time is asked for; none: of all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,9 +112,11 @@ class _Chooser:
         traced = planner.traced(wish.bus, candidates=True)
         self._first = max(traced["devices"], key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
-        of_length = wish.sequence_unit > 0
-        told_of_time = planner.cost(self._device, wish.accumulation, of_length, wish.packed)
-        self._work = self._work_of_a_step(told_of_time["usual"], told_of_time["together"])
+        work, lengths = wish.work, wish.work.lengths
+        of_time = planner.cost(self._device, work.accumulation, work.longer, lengths is not None and lengths.packed)
+        self._work = dataclasses.replace(
+            work, usual=of_time["usual"], lengths=self._traced_lengths(lengths, of_time["together"])
+        )
         self._known_seconds: dict[int, float] = {}  # of a step with nothing changed, by micro-batch
         self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
 
@@ -133,26 +136,16 @@ class _Chooser:
             graph_pools=first["graph_pools"],
         )
 
-    def _work_of_a_step(self, usual: float, together: bool) -> Work:
-        wish, lengths = self._wish, None
-        if wish.lengths:
-            most = self._run.most_tokens()
-            if most is None:
-                raise FitError(
-                    "the lengths of rows need the tokens of the traced micro-batches: the traced program tells them by "
-                    "stalloc.tokens(n), padding included"
-                )
-            lengths = Lengths(wish.lengths, most, wish.packed, together, wish.in_order, wish.timed)
-        return Work(
-            wish.micro_batch,
-            wish.accumulation,
-            wish.rows,
-            wish.divides,
-            wish.keep_accumulation,
-            usual,
-            lengths,
-            longer=wish.sequence_unit > 0,
-        )
+    def _traced_lengths(self, lengths: Optional[Lengths], together: bool) -> Optional[Lengths]:
+        if lengths is None or not lengths.tokens:
+            return None
+        most = self._run.most_tokens()
+        if most is None:
+            raise FitError(
+                "the lengths of rows need the tokens of the traced micro-batches: the traced program tells them by "
+                "stalloc.tokens(n), padding included"
+            )
+        return dataclasses.replace(lengths, traced=most, together=together)
 
     def _count(self, micro_batch: int) -> int:
         return self._work.count(micro_batch)
@@ -167,7 +160,7 @@ class _Chooser:
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
         """A second, over those of the traced micro-batch."""
-        traced = self._wish.micro_batch
+        traced = self._work.traced
         rows = self._work.rows_of_step(micro_batch) / self._work.rows_of_step(traced)
         return rows * self._seconds([traced])[0] / seconds if seconds > 0 else rows
 
@@ -180,15 +173,17 @@ class _Chooser:
         except ValueError as error:
             raise FitError(str(error)) from error
         sizes = self._work.sizes()
-        if sizes is not None or self._wish.lengths:
-            allowed = sizes if sizes is not None else range(1, 1 + len(self._wish.lengths))
+        lengths = self._work.lengths
+        if sizes is not None or lengths is not None:
+            allowed = sizes if sizes is not None or lengths is None else range(1, 1 + len(lengths.tokens))
+            assert allowed is not None
             return max((size for size in allowed if self._work.largest(size) <= scale + 1e-9), default=0)
-        return int(scale * self._wish.micro_batch + 1e-9)
+        return int(scale * self._work.traced + 1e-9)
 
     def _size(self, micro_batch: int) -> Change:
         """Of micro-batches. Where traced steps have one, gradients of others are taken to be there in all, so that it
         makes no difference which comes first."""
-        several, traced = self._count(micro_batch) > 1, self._wish.accumulation
+        several, traced = self._count(micro_batch) > 1, self._work.accumulation
         first, behind = self._work.largest_of_step(micro_batch)
         if several and traced > 1:
             return Change(behind, first=first / behind)
@@ -202,10 +197,10 @@ class _Chooser:
 
     def _try_all(self) -> list[Tried]:
         """Larger ones only where they could be faster than the best so far if nothing had to be changed for them."""
-        traced = self._wish.micro_batch
-        if self._wish.keep_micro_batch:
+        traced = self._work.traced
+        if self._wish.goal is Goal.TRACED:
             return self._told_and_searched([traced])
-        if self._wish.longest:
+        if self._wish.goal is Goal.LONGEST:
             return self._longest()
         sizes = self._work.sizes()
         if sizes is not None:
@@ -300,7 +295,7 @@ class _Chooser:
 
     def _less(self, planned: Tried) -> Optional[int]:
         """A micro-batch whose plan may hold less: by as much as this one's holds too much."""
-        if self._wish.keep_micro_batch or planned.outcome is None:
+        if self._wish.goal is Goal.TRACED or planned.outcome is None:
             return None
         held = planned.outcome.needed(self._wish.allocator)
         less = min(planned.micro_batch - 1, planned.micro_batch * self._wish.memory // max(1, held))
@@ -320,9 +315,9 @@ class _Chooser:
 
     def _rank(self, one: Tried) -> tuple[float, int]:
         """Lowest first: faster by steps of _AS_FAST, then what changes less."""
-        if self._wish.longest:
+        if self._wish.goal is Goal.LONGEST:
             return -one.micro_batch, 0
-        changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._wish.micro_batch)
+        changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._work.traced)
         return -round(one.tokens / _AS_FAST), changes
 
     def _tried(self, micro_batch: int, result: dict[str, Any]) -> Tried:

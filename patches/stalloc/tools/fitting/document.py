@@ -24,8 +24,8 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
         "headroom_bytes": headroom,
         "room_bytes": wish.memory,
         "allocator": wish.allocator,
-        "micro_batch": wish.micro_batch,
-        "accumulation": wish.accumulation,
+        "micro_batch": wish.work.traced,
+        "accumulation": wish.work.accumulation,
         "fits": choice.fits,
         "traced": {"peak_live_bytes": choice.traced_live, "step_seconds": choice.traced_step_seconds},
         "chosen": chosen,
@@ -51,8 +51,8 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
 
 def _chosen(choice: Choice, wish: Wish) -> dict[str, Any]:
     best, change = choice.best, choice.best.change
-    rows = wish.rows or best.accumulation * best.micro_batch
-    tokens = rows / (wish.accumulation * wish.micro_batch)
+    rows = wish.work.rows or best.accumulation * best.micro_batch
+    tokens = rows / (wish.work.accumulation * wish.work.traced)
     units = {"sequence_length": best.micro_batch * wish.sequence_unit} if wish.sequence_unit else {}
     return {
         "micro_batch": best.micro_batch,

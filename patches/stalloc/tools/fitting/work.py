@@ -35,7 +35,7 @@ class Lengths:
     """Tokens of the rows of a run, as it takes them or in any order."""
 
     tokens: tuple[int, ...]
-    traced: float  # tokens of the largest traced micro-batch, padding included
+    traced: float = 0.0  # tokens of the largest traced micro-batch, padding included
     packed: bool = False  # rows lie one behind the other, and nothing is padded
     together: bool = False  # attention takes packed rows for one
     in_order: bool = False  # the run takes them in this order; else the largest micro-batch has the longest rows
