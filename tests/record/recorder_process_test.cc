@@ -41,16 +41,20 @@ constexpr bool kChildMayStartThreads = false;
 constexpr bool kChildMayStartThreads = true;
 #endif
 
-class RecorderProcessTest : public RecorderFixture {};
-
-TEST_F(RecorderProcessTest, SecondProcessOnAPathIsRefusedAndTheFirstIsNamed) {
-  const ChildProcess first([&](const ChildProcess& self) -> int {
+class RecorderProcessTest : public RecorderFixture {
+ protected:
+  // In a child: has an allocation in the file, then waits.
+  int RecordUntilKilled(const ChildProcess& self, Bytes bytes) {
     const auto recorder = Recorder::Open(Options());
     if (!recorder.ok()) return 1;
-    recorder.value()->Allocated(0, At(512), 1, 0, 0);
+    recorder.value()->Allocated(0, At(512), bytes, 0, 0);
     recorder.value()->Flush();
     self.WaitToBeKilled();
-  });
+  }
+};
+
+TEST_F(RecorderProcessTest, SecondProcessOnAPathIsRefusedAndTheFirstIsNamed) {
+  const ChildProcess first([&](const ChildProcess& self) { return RecordUntilKilled(self, 1); });
   first.AwaitAnnouncement();
   const auto second = Recorder::Open(Options());
   ASSERT_FALSE(second.ok());
@@ -65,13 +69,7 @@ TEST_F(RecorderProcessTest, SecondProcessOnAPathIsRefusedAndTheFirstIsNamed) {
 
 TEST_F(RecorderProcessTest, WithoutFlockTheSecondProcessIsRefusedAllTheSame) {
   no_flock = true;
-  const ChildProcess first([&](const ChildProcess& self) -> int {
-    const auto recorder = Recorder::Open(Options());
-    if (!recorder.ok()) return 1;
-    recorder.value()->Allocated(0, At(512), 1, 0, 0);
-    recorder.value()->Flush();
-    self.WaitToBeKilled();
-  });
+  const ChildProcess first([&](const ChildProcess& self) { return RecordUntilKilled(self, 1); });
   first.AwaitAnnouncement();
   const auto second = Recorder::Open(Options());
   ASSERT_FALSE(second.ok());
@@ -85,11 +83,7 @@ TEST_F(RecorderProcessTest, WhoHasRecordedNothingIsInNobodysWay) {
   const std::string goes_on = path_ + ".goes-on";
   const ChildProcess other([&](const ChildProcess& self) -> int {  // forked before this process has threads
     while (!std::filesystem::exists(goes_on)) usleep(1000);
-    const auto recorder = Recorder::Open(Options());
-    if (!recorder.ok()) return 1;
-    recorder.value()->Allocated(0, At(512), 7, 0, 0);
-    recorder.value()->Flush();
-    self.WaitToBeKilled();
+    return RecordUntilKilled(self, 7);
   });
   Open();
   recorder_->Marked(MakeMark(MarkKind::kInit, MarkEdge::kBegin));

@@ -8,8 +8,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(DeviceSleepTest, ACaptureIsNotBroken) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   driver_->SetCapturing(true);
   EXPECT_THAT(SleepError(), AllOf(HasSubstr("does not sleep"), HasSubstr("captured")));
   driver_->SetCapturing(false);
@@ -22,10 +21,7 @@ TEST_F(DeviceSleepTest, ACaptureIsNotBroken) {
 
 TEST_F(DeviceSleepTest, BlocksOfOtherProcessesAreNamed) {
   StartTraining();
-  {
-    const Region region("shared");
-    first_ = Filled(3 * kMiB, 1);
-  }
+  first_ = FilledIn("shared", 3 * kMiB, 1);
   second_ = Filled(5 * kMiB, 2);
   ASSERT_TRUE(runtime_->Export(first_).ok());
   char address[32];
@@ -67,8 +63,7 @@ TEST_F(DeviceSleepTest, NoPlanIsTakenUpMeanwhile) {
 }
 
 TEST_F(DeviceSleepTest, TooLittleMemoryOfTheHostLeavesItAwake) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   copies_.SetHostLimit(4 * kMiB);
   EXPECT_THAT(SleepError(), AllOf(HasSubstr("8 MiB of page-locked memory"), HasSubstr("does not sleep")));
   EXPECT_EQ(copies_.held(), 0u);
@@ -84,13 +79,9 @@ TEST_F(DeviceSleepTest, TooLittleMemoryOfTheHostLeavesItAwake) {
 }
 
 TEST_F(DeviceSleepTest, ADeviceThatIsFullAtTheWakeIsTriedAgain) {
-  StartTraining(32 * kMiB);
-  Weights();
+  StartWithWeights(32 * kMiB);
   Sleep();
-  MemoryInfo info;
-  ASSERT_TRUE(host_->GetMemoryInfo(&info).ok());
-  PhysicalHandle others = 0;
-  ASSERT_TRUE(host_->Create(info.free - 6 * kMiB, &others).ok());
+  const PhysicalHandle others = TakeAllBut(6 * kMiB);
   for (int tries = 0; tries < 2; ++tries) {
     EXPECT_THAT(WakeError(), AllOf(HasSubstr("it needs 8.00 MiB"), HasSubstr("has 6.00 MiB free"), HasSubstr("again")));
     EXPECT_THROW(runtime_->Allocate(4 * kMiB, 0, Origin::kProgram), AsleepError);
@@ -103,14 +94,10 @@ TEST_F(DeviceSleepTest, ADeviceThatIsFullAtTheWakeIsTriedAgain) {
 
 // Room for what lives, but not for all that was mapped: the rest comes when it is needed.
 TEST_F(DeviceSleepTest, WhatIsIdleNeedNotComeBackAtOnce) {
-  StartTraining(32 * kMiB);
-  Weights();
+  StartWithWeights(32 * kMiB);
   const Bytes mapped = runtime_->arena()->mapped_bytes();
   Sleep();
-  MemoryInfo info;
-  ASSERT_TRUE(host_->GetMemoryInfo(&info).ok());
-  PhysicalHandle others = 0;
-  ASSERT_TRUE(host_->Create(info.free - 9 * kMiB, &others).ok());
+  const PhysicalHandle others = TakeAllBut(9 * kMiB);
   EXPECT_LT(Wake().arena, mapped);
   ExpectWeights();
   ASSERT_TRUE(host_->Release(others).ok());
@@ -123,8 +110,7 @@ TEST_F(DeviceSleepTest, WhicheverCallFailsNothingIsLost) {
   int failed_sleeps = 0;
   int failed_wakes = 0;
   for (int call = 0; call < 400; ++call) {
-    StartTraining();
-    Weights();
+    StartWithWeights();
     const bool of_copies = call % 2 == 0;
     const auto fail = [&](DriverCode code) {
       if (of_copies) return copies_.FailCall(call / 2);

@@ -88,10 +88,26 @@ class DeviceSleepTest : public testing::Test {
     FillPattern(block, bytes, key);
     return block;
   }
+  void* FilledIn(const char* tag, Bytes bytes, std::uint8_t key) {
+    const Region region(tag);
+    return Filled(bytes, key);
+  }
+  // Memory of the device for others, but for `left` bytes.
+  PhysicalHandle TakeAllBut(Bytes left) {
+    MemoryInfo info;
+    EXPECT_TRUE(host_->GetMemoryInfo(&info).ok());
+    PhysicalHandle others = 0;
+    EXPECT_TRUE(host_->Create(info.free - left, &others).ok());
+    return others;
+  }
   void Weights() {
     first_ = Filled(3 * kMiB, 1);
     second_ = Filled(5 * kMiB, 2);
     runtime_->OnMark(IterationMark(iteration_++));
+  }
+  void StartWithWeights(Bytes capacity = kGiB, WatchMemory* watch = nullptr) {
+    StartTraining(capacity, watch);
+    Weights();
   }
   void ExpectWeights() {
     EXPECT_TRUE(HasPattern(first_, 3 * kMiB, 1));

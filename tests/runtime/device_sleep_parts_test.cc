@@ -93,8 +93,7 @@ class SleepPartsTest : public DeviceSleepTest {
 };
 
 TEST_F(SleepPartsTest, MemoryGoesBackWhileTheRestIsCopied) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   struct Moment {
     std::size_t under_way;
     Bytes resident;
@@ -139,8 +138,7 @@ TEST_F(SleepPartsTest, UnmappingHidesBehindTheCopies) {
 
 TEST_F(SleepPartsTest, WhatHasGoneComesBackWhereALaterCopyFails) {
   for (int part = 0;; ++part) {
-    StartTraining();
-    Weights();
+    StartWithWeights();
     const Bytes mapped = runtime_->arena()->mapped_bytes();
     FailAtPart(part);
     const std::string error = SleepError();
@@ -184,8 +182,7 @@ TEST_F(SleepPartsTest, WhatOneArenaHasGivenComesBackWhereACopyOfAnotherFails) {
 // The bytes are at the host, and nowhere else.
 TEST_F(SleepPartsTest, WhatFindsNoWayBackSleepsUntilItIsWoken) {
   for (int part = 1; part < 8; ++part) {
-    StartTraining(32 * kMiB);
-    Weights();
+    StartWithWeights(32 * kMiB);
     FailAtPart(part, [this] { FillDevice(); });
     const std::string error = SleepError();
     Heal();
@@ -209,8 +206,7 @@ TEST_F(SleepPartsTest, WhatFindsNoWayBackSleepsUntilItIsWoken) {
 }
 
 TEST_F(SleepPartsTest, WhatCannotBeCopiedBackSleepsUntilItIsWoken) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   FailAtPart(5);
   copies_.FailToDevice(true);
   EXPECT_THAT(SleepError(), HasSubstr("could not be brought back"));
@@ -241,8 +237,7 @@ TEST_F(SleepPartsTest, WhatWasDroppedIsThereAfterASleepThatFails) {
 
 TEST_F(SleepPartsTest, ABlockMayEndWhileItIsCopied) {
   for (const bool fails : {false, true}) {
-    StartTraining();
-    Weights();
+    StartWithWeights();
     int count = 0;
     copies_.SetHook([&] {
       if (count++ != 4) return;
@@ -262,8 +257,7 @@ TEST_F(SleepPartsTest, ABlockMayEndWhileItIsCopied) {
 // Chunks that the driver does not let go stay, and their bytes are at the host as well.
 TEST_F(SleepPartsTest, ChunksThatTheDriverKeepsAreUsedAgain) {
   for (std::uint64_t call = 0; call < 200; call += 7) {
-    StartTraining();
-    Weights();
+    StartWithWeights();
     faulty_->FailCall(call, DriverCode::kFailed, 9);
     const bool slept = runtime_->Sleep({}).ok();
     faulty_->FailNothing();
@@ -304,11 +298,7 @@ TEST_F(SleepPartsTest, WhatStayedBesideOthersGoesWithThem) {
       PlanBuilder().Persistent(kPage / 2).Persistent(3 * kPage).Persistent(kPage / 2).Each(kMiB).Build();
   Start(&plan);
   void* const before = Filled(kPage / 2, 1);
-  void* middle = nullptr;
-  {
-    const Region region("middle");
-    middle = Filled(3 * kPage, 2);
-  }
+  void* const middle = FilledIn("middle", 3 * kPage, 2);
   void* const behind = Filled(kPage / 2, 3);
   EXPECT_EQ(Sleep({.tags = Names({"middle"}), .keep = {}}).copied, 2 * kPage);
   EXPECT_EQ(Sleep().copied, 2 * kPage) << "both others, and what lies beside them";

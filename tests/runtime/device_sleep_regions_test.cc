@@ -10,10 +10,7 @@ using ::testing::HasSubstr;
 
 TEST_F(DeviceSleepTest, OnlyTheNamedSleepAndTheOthersAreServed) {
   StartTraining();
-  {
-    const Region region("weights");
-    first_ = Filled(3 * kMiB, 1);
-  }
+  first_ = FilledIn("weights", 3 * kMiB, 1);
   second_ = Filled(5 * kMiB, 2);
   runtime_->OnMark(IterationMark(iteration_++));
   const SleepFigures slept = Sleep({.tags = Names({"weights"}), .keep = {}});
@@ -32,10 +29,7 @@ TEST_F(DeviceSleepTest, OnlyTheNamedSleepAndTheOthersAreServed) {
 // Orders of other processes ask in this way what sleeps.
 TEST_F(DeviceSleepTest, ASleepOfNoneChangesNothing) {
   StartTraining();
-  {
-    const Region region("weights");
-    first_ = Filled(3 * kMiB, 1);
-  }
+  first_ = FilledIn("weights", 3 * kMiB, 1);
   const unsigned before = SleepTags::Enter(126);  // another thread's, of a region that began this moment
   second_ = Filled(5 * kMiB, 2);
   SleepTags::Enter(before);
@@ -80,11 +74,7 @@ TEST_F(DeviceSleepTest, ChunksOfOthersStay) {
       PlanBuilder().Persistent(kPage / 2).Persistent(3 * kPage).Persistent(kPage / 2).Each(kMiB).Build();
   Start(&plan);
   void* const before = Filled(kPage / 2, 1);
-  void* middle = nullptr;
-  {
-    const Region region("middle");
-    middle = Filled(3 * kPage, 2);
-  }
+  void* const middle = FilledIn("middle", 3 * kPage, 2);
   void* const behind = Filled(kPage / 2, 3);
   const SleepFigures slept = Sleep({.tags = Names({"middle"}), .keep = {}});
   EXPECT_EQ(slept.kept, 3 * kPage);
@@ -144,8 +134,7 @@ TEST_F(DeviceSleepTest, WhatNeedNotBeKeptIsDropped) {
 }
 
 TEST_F(DeviceSleepTest, ANameThatNoRegionHasIsAnError) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   (void)SleepTags::Number("weights", true);
   EXPECT_THAT(SleepError({.tags = Names({"weigths"}), .keep = {}}),
               AllOf(HasSubstr("no region has the tag 'weigths'"), HasSubstr("weights")));
@@ -174,8 +163,7 @@ TEST_F(DeviceSleepTest, DroppedBytesAreThePatternUnderTheWatch) {
 
 TEST_F(DeviceSleepTest, AWatchedBlockMayEndInItsSleep) {
   HostWatchMemory memory;
-  StartTraining(kGiB, &memory);
-  Weights();
+  StartWithWeights(kGiB, &memory);
   Sleep();
   runtime_->Free(first_);
   Wake();

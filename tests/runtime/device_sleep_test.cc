@@ -11,8 +11,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST_F(DeviceSleepTest, EverythingGoesAndComesBackToItsAddresses) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   Train();
   const std::vector<Arena::Range> chunks = runtime_->arena()->Chunks();
   const auto sizes = [](const std::vector<Arena::Range>& ranges) {
@@ -70,8 +69,7 @@ TEST_F(DeviceSleepTest, ARunWithoutAPlanYetSleepsAsWell) {
 
 // Their kernels read these blocks, too.
 TEST_F(DeviceSleepTest, OtherDevicesAreWaitedForBeforeMemoryGoes) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   const Bytes mapped = runtime_->arena()->mapped_bytes();
   driver_->SetOthersRun(true);
   EXPECT_THAT(SleepError(), HasSubstr("the device cannot be waited for"));
@@ -86,8 +84,7 @@ TEST_F(DeviceSleepTest, OtherDevicesAreWaitedForBeforeMemoryGoes) {
 }
 
 TEST_F(DeviceSleepTest, SleepingTwiceAndWakingTwiceIsNothing) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   EXPECT_EQ(Wake().blocks, 0u);
   Sleep();
   const SleepFigures again = Sleep();
@@ -99,8 +96,7 @@ TEST_F(DeviceSleepTest, SleepingTwiceAndWakingTwiceIsNothing) {
 }
 
 TEST_F(DeviceSleepTest, RequestsWhileEverythingSleepsAreErrorsOrUpstreams) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   Sleep();
   try {
     runtime_->Allocate(4 * kMiB, 0, Origin::kProgram);
@@ -122,8 +118,7 @@ TEST_F(DeviceSleepTest, RequestsWhileEverythingSleepsAreErrorsOrUpstreams) {
 }
 
 TEST_F(DeviceSleepTest, WhatIsAskedForOutsideIsUpstreams) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   const unsigned before = SleepTags::Enter(SleepTags::kOutside);
   void* const outside = runtime_->Allocate(4 * kMiB, 0, Origin::kProgram);
   EXPECT_FALSE(runtime_->Owns(outside));
@@ -139,8 +134,7 @@ TEST_F(DeviceSleepTest, WhatIsAskedForOutsideIsUpstreams) {
 }
 
 TEST_F(DeviceSleepTest, BytesThatSleepCanBeReadAtTheHost) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   std::vector<char> bytes(kMiB);
   const auto read = [&](const void* from) { return runtime_->ReadAsleep(from, bytes.size(), bytes.data()); };
   EXPECT_THAT(read(first_).error(), HasSubstr("no block sleeps there"));
@@ -157,8 +151,7 @@ TEST_F(DeviceSleepTest, BytesThatSleepCanBeReadAtTheHost) {
 }
 
 TEST_F(DeviceSleepTest, WhatIsFreedInItsSleepIsGone) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   Sleep();
   runtime_->Free(second_);
   const SleepFigures woken = Wake();
@@ -171,8 +164,7 @@ TEST_F(DeviceSleepTest, WhatIsFreedInItsSleepIsGone) {
 }
 
 TEST_F(DeviceSleepTest, AForkOfASleeperLeavesItAlone) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   Sleep();
   const pid_t child = fork();
   if (child == 0) {
@@ -189,8 +181,7 @@ TEST_F(DeviceSleepTest, AForkOfASleeperLeavesItAlone) {
 }
 
 TEST_F(DeviceSleepTest, AForkOfAWokenOneHasItsOwnCopy) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   Sleep();
   Wake();
   const pid_t child = fork();

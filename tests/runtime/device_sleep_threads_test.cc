@@ -13,8 +13,7 @@ namespace {
 // What lives was chosen before the device was waited for, so that no kernel runs in what seems idle; and nobody is
 // placed there any more.
 TEST_F(DeviceSleepTest, WhileTheDeviceIsWaitedForNothingIsPlacedAndWhatEndsWasChosen) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   int waits = 0;
   std::future<void> requests;
   driver_->SetHook([&] {
@@ -41,8 +40,7 @@ TEST_F(DeviceSleepTest, WhileTheDeviceIsWaitedForNothingIsPlacedAndWhatEndsWasCh
 
 // A thread that asks in the middle of it is served afterwards.
 TEST_F(DeviceSleepTest, OtherThreadsAskAndFreeMeanwhile) {
-  StartTraining();
-  Weights();
+  StartWithWeights();
   std::atomic<bool> stop{false};
   std::atomic<int> served{0};
   std::atomic<int> refused{0};
