@@ -26,6 +26,7 @@ struct MappedBlock {
   SharedPages::Piece tail;
   StreamHandle stream = 0;
   bool recorded = false;  // used on another stream too
+  bool ending = false;    // its free has begun
 };
 
 }  // namespace stalloc

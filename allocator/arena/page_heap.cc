@@ -199,6 +199,16 @@ void PageHeapImpl::RemoveSharedPage(SharedPages::Page* page, const Extent& exten
 // Frees
 // ------------------------------------------------------------------------------------------------------------------
 
+Bytes PageHeapImpl::BeginFree(void* pointer) noexcept {
+  const auto address = reinterpret_cast<Address>(pointer);
+  const std::lock_guard lock(mutex_);
+  if (const auto small = small_.find(address); small != small_.end()) {
+    return std::exchange(small->second.ending, true) ? 0 : small->second.piece.bytes;
+  }
+  const auto large = live_.find(address);
+  return large == live_.end() || std::exchange(large->second->ending, true) ? 0 : large->second->bytes;
+}
+
 Bytes PageHeapImpl::Free(void* pointer) noexcept {
   const auto address = reinterpret_cast<Address>(pointer);
   const std::lock_guard lock(mutex_);
@@ -210,6 +220,7 @@ Bytes PageHeapImpl::Free(void* pointer) noexcept {
     small_.erase(small);
   } else if (const auto large = live_.find(address); large != live_.end()) {
     bytes = large->second->bytes;
+    large->second->ending = false;
     cache_.Put(std::move(large->second));
     live_.erase(large);
   } else {

@@ -36,6 +36,9 @@ class PageHeap {
 
   // Null when live bytes + request do not fit.
   virtual void* Allocate(Bytes requested, StreamHandle stream) noexcept = 0;
+  // Returns the rounded bytes of the block that starts there; 0 if none does, or its free has begun already. Its bytes
+  // are nobody else's before Free.
+  virtual Bytes BeginFree(void* pointer) noexcept = 0;
   // Returns the rounded bytes of the block; 0 if `pointer` is none of ours.
   virtual Bytes Free(void* pointer) noexcept = 0;
   // The block was used on another stream too: it is not reused before the device was waited for, and all others where

@@ -24,6 +24,7 @@ class PageHeapImpl final : public PageHeap {
   ~PageHeapImpl() override;
 
   void* Allocate(Bytes requested, StreamHandle stream) noexcept override;
+  Bytes BeginFree(void* pointer) noexcept override;
   Bytes Free(void* pointer) noexcept override;
   void RecordStream(void* pointer, StreamHandle stream) noexcept override;
   bool Contains(const void* pointer) const noexcept override;
@@ -39,6 +40,7 @@ class PageHeapImpl final : public PageHeap {
     SharedPages::Piece piece;
     StreamHandle stream = 0;
     bool recorded = false;
+    bool ending = false;  // its free has begun
   };
   // How a block is divided: full pages, and the rest in one shared page or in two.
   struct Shape {

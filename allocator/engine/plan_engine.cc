@@ -234,30 +234,59 @@ void PlanEngine::Vacate(LiveRecord& block) noexcept {
 
 // Frees ---------------------------------------------------------------------------------------------------------------
 
-inline LiveRecord* PlanEngine::LiveAt(const void* pointer) noexcept {
+inline LiveRecord* PlanEngine::RecordAt(const void* pointer) noexcept {
   const auto offset = static_cast<Offset>(static_cast<const std::byte*>(pointer) - base_);
   if (offset % kBlockAlignment != 0 || offset / kBlockAlignment >= arena_granules_) return nullptr;
-  LiveRecord* const block = occupancy_.Find(WholeGranules(offset));
+  return occupancy_.Find(WholeGranules(offset));
+}
+
+inline LiveRecord* PlanEngine::LiveAt(const void* pointer) noexcept {
+  LiveRecord* const block = RecordAt(pointer);
   return block != nullptr && IsProgramsBlock(*block) ? block : nullptr;
+}
+
+inline LiveRecord* PlanEngine::FreeableAt(const void* pointer) noexcept {
+  LiveRecord* const block = RecordAt(pointer);
+  if (block == nullptr || !block->IsFreeable()) [[unlikely]] {
+    ++stats_.unknown_frees;
+    return nullptr;
+  }
+  return block;
 }
 
 Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
   Lock lock(mutex_);
-  LiveRecord* const block = LiveAt(pointer);
-  if (block == nullptr) {
-    ++stats_.unknown_frees;
+  LiveRecord* const block = FreeableAt(pointer);
+  if (block == nullptr) [[unlikely]]
     return 0;
-  }
-  const Bytes bytes = block->bytes();
-  if (block->Is(LiveRecord::kWatched)) observations_.Freed(*block, matcher_.cursor(), matcher_.in_sync());
-  Vacate(*block);
-  if (current && *current != clocks_.HandleOf(block->stream)) freed_.NoteFreedOn(*block, clocks_.IndexOf(*current));
-  if (FreedBlocks::LeavesNothing(*block)) {
-    occupancy_.Erase(*block);
+  return End(*block, current, lock);
+}
+
+FreeTicket PlanEngine::BeginFree(void* pointer) noexcept {
+  const Lock lock(mutex_);
+  LiveRecord* const block = FreeableAt(pointer);
+  if (block == nullptr) return {.pointer = pointer};
+  const Bytes requested = block->requested();
+  block->slack |= LiveRecord::kEnding;
+  return {pointer, requested, clocks_.HandleOf(block->stream)};
+}
+
+Bytes PlanEngine::Free(const FreeTicket& ticket, std::optional<StreamHandle> current) noexcept {
+  Lock lock(mutex_);
+  return End(*RecordAt(ticket.pointer), current, lock);
+}
+
+[[gnu::always_inline]] inline Bytes PlanEngine::End(LiveRecord& block, std::optional<StreamHandle> current, Lock& lock) noexcept {
+  const Bytes bytes = block.bytes();
+  if (block.Is(LiveRecord::kWatched)) observations_.Freed(block, matcher_.cursor(), matcher_.in_sync());
+  Vacate(block);
+  if (current && *current != clocks_.HandleOf(block.stream)) freed_.NoteFreedOn(block, clocks_.IndexOf(*current));
+  if (FreedBlocks::LeavesNothing(block)) {
+    occupancy_.Erase(block);
   } else if (state_ != State::kStopped) {
-    freed_.Free(*block, lock);
+    freed_.Free(block, lock);
   } else {
-    freed_.FreeForGood(*block);
+    freed_.FreeForGood(block);
   }
   return bytes;
 }

@@ -118,6 +118,13 @@ struct LiveBlock {
   unsigned tag = 0;
 };
 
+// A free that has begun: the block is its thread's alone, and its bytes stay occupied until Free(ticket).
+struct FreeTicket {
+  void* pointer = nullptr;
+  Bytes requested = 0;  // 0: no live block started there, or its free had begun already
+  StreamHandle stream = 0;
+};
+
 class PlanEngine {
  public:
   struct Allocation {
@@ -139,6 +146,11 @@ class PlanEngine {
   // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see
   // details.md, Freed on another stream.
   Bytes Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
+  // The same in two steps, so that others learn of the end before the address can be given out again. Of several
+  // threads that free one block BeginFree serves one; for the others it counts an unknown free. REQUIRES of Free: a
+  // ticket with bytes, once.
+  [[nodiscard]] FreeTicket BeginFree(void* pointer) noexcept;
+  Bytes Free(const FreeTicket& ticket, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream) noexcept;
 
   // Withdraw: from now on nothing is placed in [offset, offset + bytes), so that its memory can go elsewhere once the
@@ -317,6 +329,7 @@ class PlanEngine {
   }
   void Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept;
   void Vacate(LiveRecord& block) noexcept;
+  Bytes End(LiveRecord& block, std::optional<StreamHandle> current, Lock& lock) noexcept;
   void Follow() noexcept;
 
   // unplanned_requests.cc
@@ -361,8 +374,12 @@ class PlanEngine {
   void CheckNow() const noexcept { STALLOC_DCHECK((++checks_ & 255) != 0 || CheckLocked().empty()); }
 
   [[nodiscard]] void* AddressOf(Granules granule) const noexcept { return base_ + Offset{granule} * kBlockAlignment; }
+  // What starts there, live or not; null if nothing does.
+  [[nodiscard]] LiveRecord* RecordAt(const void* pointer) noexcept;
   // The block of the program that starts there; null if none does.
   [[nodiscard]] LiveRecord* LiveAt(const void* pointer) noexcept;
+  // The same, where nobody has begun to free it; else counts an unknown free.
+  [[nodiscard]] LiveRecord* FreeableAt(const void* pointer) noexcept;
   // Of the live block that starts there; false if none does.
   bool Flag(const void* pointer, std::uint16_t set, std::uint16_t cleared) noexcept;
   [[nodiscard]] GranuleRange InArena(Offset offset, Bytes bytes) const noexcept;

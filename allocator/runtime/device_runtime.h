@@ -30,11 +30,13 @@
 #include "allocator/engine/plan_engine.h"
 #include "allocator/graphs/graph_pools.h"
 #include "allocator/record/recorder.h"
+#include "allocator/runtime/block_observer.h"
 #include "allocator/runtime/block_watch.h"
 #include "allocator/runtime/config.h"
 #include "allocator/runtime/device_sleep.h"
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/iteration_peaks.h"
+#include "allocator/runtime/running_pass.h"
 #include "proto/model/plan.h"
 
 namespace stalloc {
@@ -74,13 +76,6 @@ struct RunPeaks {
   Bytes arena_bytes = 0;
   Bytes upstream_bytes = 0;
   double efficiency = 0;  // live / held
-};
-
-// Where a request comes from, as far as it decides who may serve it.
-enum class Origin : std::uint8_t {
-  kProgram,
-  kCaptured,  // a graph capture or MemPool owns this stream's requests
-  kParallel,  // inside a parallel region: its threads' requests come in any order, so a plan cannot expect them
 };
 
 // Requests over 512 B from the second iteration on, captured ones among them. Evaluations and checkpoints have no
@@ -158,11 +153,6 @@ class OomReports;
 class PlannedSpace;
 class RunSignature;
 
-// Which pass the calling thread runs, as far as that is known: a backward pass, a forward pass again inside one, or
-// any other. From any thread, at every request.
-enum class RunningPass : std::uint8_t { kOther, kBackward, kForwardAgain };
-using PassHere = RunningPass (*)() noexcept;
-
 class DeviceRuntime {
  public:
   struct Parts {
@@ -208,6 +198,16 @@ class DeviceRuntime {
   // we are). `current`: the stream on which the calling thread runs, where that may be another than the block's
   // (engine/details.md, Freed on another stream).
   void Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
+  // The same in two steps, so that others learn of the end before the address can be given out again. Of several
+  // threads that free one block BeginFree gives one its bytes; to the others it is an address that nobody here gave
+  // out. No lock is held in between. REQUIRES of Free: each ending once.
+  struct Ending : FreeTicket {
+    Bytes bytes = 0;  // rounded; 0: no block of the device begins there
+    BlockSource source = BlockSource::kUpstream;
+    PlannedSpace* space = nullptr;
+  };
+  [[nodiscard]] Ending BeginFree(void* pointer) noexcept;
+  void Free(const Ending& ending, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream);
   // Upstream gave a block out, or took one back, on its own (a graph pool set back to an earlier state): ledger and
   // trace follow. REQUIRES: upstream's own block; Forget is told of a block before upstream can give its address out

@@ -46,27 +46,6 @@ void DeviceRuntime::Impl::BeginIteration() noexcept {
   meter.Begin(Span::kIteration, own, held);
 }
 
-// What lives is held: a heap's small blocks share pages, and count rounded up. A fake device holds nothing.
-Bytes DeviceRuntime::Impl::HeldWith(Bytes upstream) const noexcept {
-  const Bytes held = OwnBytes() + upstream;
-  return held == 0 ? 0 : std::max(held, ledger.live_bytes());
-}
-
-void DeviceRuntime::Impl::RecordHeld(Recorder& recorder, Bytes upstream) noexcept {
-  const Bytes held = HeldWith(upstream);
-  recorded_upstream.store(upstream, std::memory_order_relaxed);
-  recorded_held.store(held, std::memory_order_relaxed);
-  recorder.Held(parts.device, held);
-}
-
-// Upstream is asked only where it has served, or own memory has grown: its figures cost a lock.
-void DeviceRuntime::Impl::RecordGrowth(Recorder& recorder, bool of_upstream) {
-  const Bytes known = recorded_held.load(std::memory_order_relaxed);
-  if (!of_upstream && HeldWith(recorded_upstream.load(std::memory_order_relaxed)) <= known) return;
-  const Bytes upstream = parts.upstream->HeldBytes().current;
-  if (HeldWith(upstream) > known) RecordHeld(recorder, upstream);
-}
-
 RuntimeStats DeviceRuntime::Stats() const {
   const Impl& self = *impl_;
   RuntimeStats stats;
@@ -104,7 +83,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   stats.arena_bytes = self.spaces.MappedBytes();
   const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
   stats.heap_bytes = heap.physical_bytes;
-  if (self.watch != nullptr) stats.watch = self.watch->Counts();
+  if (self.watch != nullptr) stats.watch = self.watch->watch().Counts();
   stats.live_bytes = self.ledger.live_bytes();
   stats.peak_live_bytes = self.ledger.PeakBytes(Span::kReset);
   const Upstream::Held held = self.Sample();

@@ -1,6 +1,8 @@
-// What DeviceRuntime's sources share: device_runtime.cc (requests, frees, marks), device_runtime_oom.cc (what is said
-// of a lack of memory), device_runtime_figures.cc (what is held and was served), device_runtime_fit.cc (whether a plan
-// is worth that), device_runtime_graphs.cc (pools of graphs that serve requests).
+// What DeviceRuntime's sources share: device_runtime.cc (requests, frees, marks), device_runtime_plans.cc (arenas and
+// plans that are taken up), device_runtime_observers.cc (who learns of blocks), device_runtime_sharing.cc (peers, other
+// processes), device_runtime_oom.cc (what is said of a lack of memory), device_runtime_figures.cc (what is held and was
+// served), device_runtime_fit.cc (whether a plan is worth that), device_runtime_graphs.cc (pools of graphs that serve
+// requests).
 #pragma once
 
 #include <atomic>
@@ -14,52 +16,34 @@
 
 #include "allocator/base/log.h"
 #include "allocator/base/published.h"
-#include "allocator/driver/unmap_notice.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/graph_poison.h"
 #include "allocator/runtime/held_meter.h"
 #include "allocator/runtime/ledger.h"
-#include "allocator/runtime/live_blocks.h"
 #include "allocator/runtime/native_held.h"
+#include "allocator/runtime/oom_observer.h"
 #include "allocator/runtime/out_of_memory.h"
 #include "allocator/runtime/plan_doubt.h"
 #include "allocator/runtime/plan_entries.h"
-#include "allocator/runtime/recent_events.h"
 #include "allocator/runtime/request_counts.h"
 #include "allocator/runtime/set_up_window.h"
+#include "allocator/runtime/signature_observer.h"
 #include "allocator/runtime/sleep_tags.h"
 #include "allocator/runtime/spaces.h"
+#include "allocator/runtime/trace_observer.h"
 #include "allocator/runtime/upstream_cache.h"
+#include "allocator/runtime/watch_observer.h"
 
 namespace stalloc {
 
 struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
-  explicit Impl(const Parts& given) : parts(given), recording(given.recorder) {
-    if (parts.reports != nullptr) {
-      events = std::make_unique<RecentEvents>();
-      known_blocks = std::make_unique<LiveBlocks>();
-    }
-    if (parts.watch != nullptr) watch = std::make_unique<BlockWatch>(parts.device, parts.watch);
-    if (watch != nullptr && parts.driver != nullptr) noticed = std::make_unique<UnmapNotice>(*parts.driver, *watch);
-    if (parts.poisons_graphs && parts.driver != nullptr) {
-      poison = std::make_unique<GraphPoison>(parts.device, *parts.driver);
-    }
-    if (parts.copies != nullptr && parts.driver != nullptr) {
-      sleep = std::make_unique<DeviceSleep>(DeviceSleep::Parts{.device = parts.device,
-                                                               .driver = parts.driver,
-                                                               .copies = parts.copies,
-                                                               .upstream = parts.upstream,
-                                                               .spaces = &spaces,
-                                                               .fills = watch != nullptr});
-    }
-  }
+  explicit Impl(const Parts& given);
 
   static constexpr std::uint64_t kSettledAfter = 2;  // iterations that begin under a plan whose memory comes late
 
   const Parts parts;
   std::string degraded;
-  std::unique_ptr<BlockWatch> watch;           // null: blocks are not watched
-  std::unique_ptr<UnmapNotice> noticed;        // the arena's driver then
+  std::unique_ptr<WatchObserver> watch;        // null: blocks are not watched
   std::unique_ptr<GraphPoison> poison;         // null: what graphs leave idle is not filled
   Spaces spaces;                               // none: there is no plan, and none will be taken up
   std::unique_ptr<DeviceSleep> sleep;          // null: nothing can sleep
@@ -80,16 +64,15 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   UpstreamCache upstream_cache;              // what it still has of what the arenas come to hold
   std::atomic<bool> has_next_space{false};   // may be: asked at every recorded request, without a lock
   mutable std::mutex next_space_mutex;
-  std::weak_ptr<PlannedSpace> next_space;    // prepared for a plan that is to be taken up; guarded by next_space_mutex
-  std::mutex change;                         // of one arena at a time: from BeforeArenaChange to AfterArenaChange
-  std::atomic<Recorder*> recording;          // null: nothing is recorded
-  std::unique_ptr<RecentEvents> events;      // null: none are kept
-  std::unique_ptr<LiveBlocks> known_blocks;  // null where no reports are written
-  Published<PlanEntries> entries;            // where reports are written
+  std::weak_ptr<PlannedSpace> next_space;  // prepared for a plan that is to be taken up; guarded by next_space_mutex
+  std::mutex change;                       // of one arena at a time: from BeforeArenaChange to AfterArenaChange
+  std::unique_ptr<TraceObserver> trace;    // null: nothing is recorded at any time
+  std::unique_ptr<SignatureObserver> signature;  // null: nobody wants it
+  std::unique_ptr<OomObserver> oom;              // null: no reports are written
+  BlockObservers observers;
+  Published<PlanEntries> entries;  // where reports are written
   RequestCounts counts;
   Ledger ledger;
-  std::atomic<Bytes> recorded_held{0};  // the trace's last, and what upstream had of it
-  std::atomic<Bytes> recorded_upstream{0};
   LogThrottle unknown_frees{1};
   LogThrottle heap_full{1};
 
@@ -103,7 +86,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   NativeHeld::Known native_known;
   std::map<std::pair<std::uint32_t, GraphId>, std::uint32_t> graph_numbers;  // in traces, by pool and capture
 
-  // device_runtime.cc
+  // device_runtime_plans.cc
   void SetUpPlan();
   // An arena of weights and state, until a plan is taken up. Null where there can be none.
   std::unique_ptr<PlannedSpace> BuildWithoutPlan();
@@ -114,11 +97,10 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   std::unique_ptr<PlannedSpace> BuildSpace(const DevicePlan& plan, PlannedSpace::Options options, std::string* why);
   void Announce(PlannedSpace& space);
   void SetUpHeap();
+
+  // device_runtime.cc
   void* ServeFromPlan(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
                       MissReason* reason) noexcept;
-  [[nodiscard]] RunningPass PassOfThisThread() const noexcept {
-    return parts.pass_here != nullptr ? parts.pass_here() : RunningPass::kOther;
-  }
   void* ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin) noexcept;
   void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin, bool apart);
@@ -126,9 +108,11 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   // Of the arenas and of what is prepared; bytes.
   Bytes GiveBackIdle() noexcept;
   [[nodiscard]] bool IsWithinLimit(Bytes more) const noexcept;
-  [[nodiscard]] std::uint32_t FlagsOf(Origin origin, std::uint32_t pool) const noexcept;
   void UnknownFree(const void* pointer) noexcept;
-  void Watch(const void* pointer, Bytes requested, StreamHandle stream, Origin origin) noexcept;
+  [[nodiscard]] BlockSource SourceOf(const PlannedSpace* space, const void* pointer) const noexcept {
+    if (space != nullptr) return BlockSource::kArena;
+    return heap != nullptr && heap->Contains(pointer) ? BlockSource::kHeap : BlockSource::kUpstream;
+  }
   void OnIteration();
   void GiveBackEnded() noexcept;
   void GiveBackSoonEnded() noexcept;
@@ -162,21 +146,13 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
 
   // device_runtime_sleep.cc
   [[nodiscard]] Status MaySleep() const;
-  void TellWatchOfFree(void* pointer, std::optional<StreamHandle> current) noexcept;
 
   // device_runtime_oom.cc
-  void Note(const RecentEvent& event) noexcept;
-  void NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream, MissReason reason) noexcept;
-  void NoteFreed(const void* pointer, Bytes bytes) noexcept;
   [[nodiscard]] OutOfMemoryFacts FactsOf(Bytes requested, StreamHandle stream) const;
 
   // device_runtime_figures.cc
   Upstream::Held Sample() const;
-  [[nodiscard]] Recorder* recorder() const noexcept { return recording.load(std::memory_order_acquire); }
-  // For the trace: what is held on the device, at marks and whenever it has grown, before the block that it grew for.
-  [[nodiscard]] Bytes HeldWith(Bytes upstream) const noexcept;
-  void RecordHeld(Recorder& recorder, Bytes upstream) noexcept;
-  void RecordGrowth(Recorder& recorder, bool of_upstream);
+  [[nodiscard]] Recorder* recorder() const noexcept { return trace != nullptr ? trace->recorder() : nullptr; }
   [[nodiscard]] std::shared_ptr<PlannedSpace> NextSpace() const noexcept;
   [[nodiscard]] Bytes OwnBytes() const noexcept;
   // The iteration that ran has ended, another begins.

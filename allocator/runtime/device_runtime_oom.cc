@@ -1,32 +1,9 @@
-// What a device leaves for whoever looks for the cause of an out-of-memory error: recent events, facts, a report.
-#include "allocator/base/clock.h"
+// What a device leaves for whoever looks for the cause of an out-of-memory error: facts, a report.
 #include "allocator/runtime/device_runtime_impl.h"
 #include "allocator/runtime/oom_report.h"
 #include "allocator/runtime/out_of_memory.h"
 
 namespace stalloc {
-
-void DeviceRuntime::Impl::Note(const RecentEvent& event) noexcept {
-  RecentEvent timed = event;
-  timed.time_ns = MonotonicNanoseconds();
-  events->Add(timed);
-}
-
-void DeviceRuntime::Impl::NoteAllocated(const void* pointer, Bytes requested, StreamHandle stream,
-                                        MissReason reason) noexcept {
-  BlockSource source = BlockSource::kUpstream;
-  if (Owns(pointer)) source = spaces.Of(pointer) != nullptr ? BlockSource::kArena : BlockSource::kHeap;
-  known_blocks->Add(pointer, requested, stream, source);
-  Note({.address = reinterpret_cast<Address>(pointer),
-        .bytes = requested,
-        .stream = stream,
-        .kind = RecentEvent::Kind::kAllocated,
-        .detail = static_cast<std::uint32_t>(source) << 8 | static_cast<std::uint32_t>(reason)});
-}
-
-void DeviceRuntime::Impl::NoteFreed(const void* pointer, Bytes bytes) noexcept {
-  Note({.address = reinterpret_cast<Address>(pointer), .bytes = bytes, .kind = RecentEvent::Kind::kFreed});
-}
 
 std::vector<std::string> DeviceRuntime::ExplainOutOfMemory(Bytes requested, StreamHandle stream) {
   Impl& self = *impl_;
@@ -35,7 +12,7 @@ std::vector<std::string> DeviceRuntime::ExplainOutOfMemory(Bytes requested, Stre
   facts.stats = Stats();
   const char* report = "";
   if (self.parts.reports != nullptr) {
-    self.Note({.bytes = requested, .stream = stream, .kind = RecentEvent::Kind::kOutOfMemory});
+    self.oom->OutOfMemory(requested, stream);
     report = self.parts.reports->Write(facts);
     if (*report != '\0') self.parts.reports->Tell(report);
   }
@@ -49,8 +26,10 @@ OutOfMemoryFacts DeviceRuntime::Impl::FactsOf(Bytes requested, StreamHandle stre
   facts.stream = stream;
   if (parts.driver == nullptr || !parts.driver->GetMemoryInfo(&facts.memory).ok()) facts.memory = {};
   facts.ledger = &ledger;
-  facts.events = events.get();
-  facts.live = known_blocks.get();
+  if (oom != nullptr) {
+    facts.events = &oom->events();
+    facts.live = &oom->live();
+  }
   const PlannedSpace* const space = spaces.Serving();
   if (space == nullptr || !space->has_plan()) return facts;
   facts.plan = &space->plan();

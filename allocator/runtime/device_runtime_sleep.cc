@@ -45,13 +45,4 @@ Bytes DeviceRuntime::ReleaseHostPool() {
   return has_none ? 0 : impl_->sleep->ReleaseHost();
 }
 
-// A block that sleeps has no bytes to look at.
-void DeviceRuntime::Impl::TellWatchOfFree(void* pointer, std::optional<StreamHandle> current) noexcept {
-  if (sleep == nullptr) return watch->Freeing(pointer, current);
-  const auto still = sleep->HoldStill();
-  const PlannedSpace* const space = spaces.Of(pointer);
-  if (space != nullptr && space->engine().FindLive(pointer).asleep) return watch->Forget(pointer);
-  watch->Freeing(pointer, current);
-}
-
 }  // namespace stalloc

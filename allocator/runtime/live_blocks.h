@@ -19,7 +19,7 @@
 
 #include "allocator/base/open_table.h"
 #include "allocator/base/spin_mutex.h"
-#include "allocator/runtime/recent_events.h"
+#include "allocator/runtime/block_observer.h"
 #include "proto/model/trace.h"
 
 namespace stalloc {

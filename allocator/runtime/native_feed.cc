@@ -28,7 +28,7 @@ void NativeFeed::Begin() {
   fresh.reserve(kMostEvents);
   const std::lock_guard lock(appending_);
   events_ = std::move(fresh);
-  open_.store(true, std::memory_order_relaxed);
+  Listen(true);
 }
 
 // The largest first: as closely as they can lie.
@@ -42,7 +42,7 @@ void NativeFeed::Close() noexcept {
   std::vector<Event> events;
   {
     const std::lock_guard appending_lock(appending_);
-    open_.store(false, std::memory_order_relaxed);
+    Listen(false);
     events.swap(events_);
   }
   played_ = {};

@@ -7,7 +7,6 @@
 // for ever. Bytes.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,21 +14,24 @@
 #include <vector>
 
 #include "allocator/base/spin_mutex.h"
+#include "allocator/runtime/block_observer.h"
 #include "allocator/runtime/native_model.h"
 #include "proto/model/trace.h"
 #include "proto/model/units.h"
 
 namespace stalloc {
 
-class NativeFeed {
+class NativeFeed final : public BlockObserver {
  public:
+  NativeFeed() : BlockObserver(/*listens=*/false) {}
+
   struct LiveBlock {
     std::uint64_t address = 0;
     Bytes bytes = 0;
     StreamHandle stream = 0;
   };
 
-  [[nodiscard]] bool open() const noexcept { return open_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool open() const noexcept { return listens(); }
 
   // The three below: nothing while it is closed. A block is told of before its caller can free it, ...
   void Allocated(const void* pointer, Bytes bytes, StreamHandle stream) noexcept {
@@ -42,6 +44,11 @@ class NativeFeed {
   void EmptiedCache() noexcept {
     if (open()) Push({0, 0, 0});
   }
+  // What is kept apart is no part of the model.
+  void Began(const BlockBegin& block) override {
+    if (!block.apart) Allocated(block.pointer, block.requested, block.stream);
+  }
+  void Ends(const BlockEnd& block) noexcept override { Freed(block.pointer); }
 
   // A new model begins with the blocks that collect() returns: those that live, any that come or end meanwhile among
   // them or not.
@@ -75,7 +82,6 @@ class NativeFeed {
   void Seed(std::vector<LiveBlock> blocks);
   void PlayAll() noexcept;
 
-  std::atomic<bool> open_{false};
   SpinMutex appending_;        // taken under playing_, or alone
   std::vector<Event> events_;  // guarded by appending_
   std::mutex playing_;         // guards what follows

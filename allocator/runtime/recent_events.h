@@ -18,12 +18,6 @@
 
 namespace stalloc {
 
-enum class BlockSource : std::uint8_t { kArena, kHeap, kUpstream };
-[[nodiscard]] inline const char* BlockSourceName(BlockSource source) noexcept {
-  constexpr const char* kNames[] = {"arena", "heap", "upstream"};
-  return static_cast<std::size_t>(source) < 3 ? kNames[static_cast<std::size_t>(source)] : "?";
-}
-
 struct RecentEvent {
   enum class Kind : std::uint32_t { kAllocated, kFreed, kStreamRecorded, kMark, kOutOfMemory };
 

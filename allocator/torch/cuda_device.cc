@@ -129,9 +129,7 @@ void CudaDevice::Free(void* pointer) {
     if (C10_UNLIKELY(has_graph_blocks_.load(std::memory_order_relaxed)) && !forked) OnNativeFree(pointer);
     runtime_->Free(pointer);
   } else if (!environment_.mem_pools->Keeps(pointer)) {
-    const std::optional<StreamHandle> current = CurrentStream(index_);
-    blocks_->Ends(pointer);
-    runtime_->Free(pointer, current);
+    blocks_->End(pointer, CurrentStream(index_));
   }
   CudaUpstream::RethrowFreeError();
 }

@@ -17,7 +17,7 @@ CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(B
 
 }  // namespace
 
-// What cannot throw comes first, so that Ends takes back no more than was told.
+// What cannot throw comes first, so that End takes back no more than was told.
 void ServedBlocks::Began(void* pointer, Bytes requested, StreamHandle stream) {
   const bool passed = stats_.Allocated(BlockBytes(requested), requested, PoolOf(requested));
   if (runtime_.heap() != nullptr) of_heap_.Add({pointer, requested, stream});
@@ -25,8 +25,7 @@ void ServedBlocks::Began(void* pointer, Bytes requested, StreamHandle stream) {
     if (runtime_.heap() != nullptr ? UpdateReserved() || passed : passed) NativeBegan();
     TellBegin(pointer, requested, stream);
   } catch (...) {
-    Ends(pointer);
-    runtime_.Free(pointer);
+    End(pointer);
     throw;
   }
 }
@@ -42,22 +41,30 @@ void ServedBlocks::TellBegin(void* pointer, Bytes requested, StreamHandle stream
   history_.OnAlloc({device_, pointer, requested, reinterpret_cast<void*>(stream)}, version::UserMetadataOf(native_));
 }
 
-void ServedBlocks::Ends(void* pointer) noexcept {
-  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
-  if (C10_UNLIKELY(interpreter != nullptr)) {
-    (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(pointer));
-  }
-  const Block block = Find(pointer);
-  if (block.requested == 0) return;  // the runtime reports it
-  stats_.Freed(BlockBytes(block.requested), block.requested, PoolOf(block.requested));
-  if (runtime_.heap() != nullptr) of_heap_.Remove(pointer);
-  if (C10_UNLIKELY(history_.active())) TellHistoryOfEnd(pointer, block);
-  ReportToProfiler(pointer, -static_cast<std::int64_t>(BlockBytes(block.requested)));
+// All is told before another thread can have the address.
+void ServedBlocks::End(void* pointer, std::optional<StreamHandle> current) noexcept {
+  const DeviceRuntime::Ending ending = runtime_.BeginFree(pointer);
+  TellEnd(ending);
+  runtime_.Free(ending, current);
 }
 
-void ServedBlocks::TellHistoryOfEnd(const void* pointer, const Block& block) {
-  history_.OnFree({device_, pointer, block.requested, reinterpret_cast<void*>(block.stream)},
-                  version::UserMetadataOf(native_));
+void ServedBlocks::TellEnd(const DeviceRuntime::Ending& ending) {
+  const c10::impl::PyInterpreter* interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr)) {
+    (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(ending.pointer));
+  }
+  if (ending.bytes == 0) return;  // the runtime reports it
+  Block block{ending.requested, ending.stream};
+  if (runtime_.heap() != nullptr) {
+    const KnownBlock known = of_heap_.Remove(ending.pointer).value_or(KnownBlock{});
+    block = {known.requested, known.stream};
+  }
+  stats_.Freed(ending.bytes, block.requested, PoolOf(block.requested));
+  if (C10_UNLIKELY(history_.active())) {
+    history_.OnFree({device_, ending.pointer, block.requested, reinterpret_cast<void*>(block.stream)},
+                    version::UserMetadataOf(native_));
+  }
+  ReportToProfiler(ending.pointer, -static_cast<std::int64_t>(ending.bytes));
 }
 
 ServedBlocks::Block ServedBlocks::Find(const void* pointer) const noexcept {

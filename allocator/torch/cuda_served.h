@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/torch/cuda_history.h"
@@ -32,8 +33,8 @@ class ServedBlocks {
   void Began(void* pointer, Bytes requested, StreamHandle stream);
   // A native one was: it may have made a new peak of the sum.
   void NativeBegan() { stats_.Refresh(native_.getDeviceStats(device_)); }
-  // The block is about to be freed; afterwards another thread may have the address. Nothing where none starts there.
-  void Ends(void* pointer) noexcept;
+  // Frees the block; of several threads that do, one ends it. `current`: see DeviceRuntime::Free.
+  void End(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
 
   // The live block that starts there; no bytes: none does.
   [[nodiscard]] Block Find(const void* pointer) const noexcept;
@@ -50,7 +51,7 @@ class ServedBlocks {
 
  private:
   void TellBegin(void* pointer, Bytes requested, StreamHandle stream);
-  void TellHistoryOfEnd(const void* pointer, const Block& block);
+  void TellEnd(const DeviceRuntime::Ending& ending);
   [[nodiscard]] bool MayCompleteFrees() const;
   void ReportToProfiler(void* pointer, std::int64_t change) const;
 

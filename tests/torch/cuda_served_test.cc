@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "tests/runtime/alloc_fixture.h"
@@ -34,10 +36,7 @@ class ServedBlocksTest : public AllocTest {
     blocks_->Began(block, kBytes, 0);
     return block;
   }
-  void Free(void* block) {
-    blocks_->Ends(block);
-    runtime_->Free(block);
-  }
+  void Free(void* block) { blocks_->End(block); }
   // Calls `tracker` on events of an action.
   void Track(Entry::Action action, std::function<void(const Entry&)> tracker) {
     history_.AddTracker([action, tracker = std::move(tracker)](const Entry& entry) {
@@ -106,6 +105,37 @@ TEST_F(ServedBlocksTest, AFreeDoesNotFailOnATrackersAccount) {
   EXPECT_EQ(completed, 2);
   EXPECT_THAT(log_.text(), HasSubstr("a tracker of the allocator's events failed: an exception of an unknown type"));
   ExpectNothingIsLeft();
+}
+
+TEST_F(ServedBlocksTest, AnotherFreeWhileATrackerIsToldIsSeen) {
+  int calls = 0;
+  Track(Entry::FREE_REQUESTED, [&](const Entry& entry) {
+    ++calls;
+    Free(reinterpret_cast<void*>(entry.addr_));
+  });
+  Free(Allocate());
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(runtime_->Stats().unknown_frees, 1u);
+  EXPECT_THAT(log_.text(), HasSubstr("which was not allocated here"));
+  EXPECT_EQ(LiveBlocks(), 0);
+  EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
+}
+
+TEST_F(ServedBlocksTest, OfThreadsThatFreeOneBlockOneIsTold) {
+  constexpr std::uint64_t kThreads = 4;
+  constexpr std::uint64_t kRounds = 100;
+  std::atomic<std::uint64_t> told{0};
+  Track(Entry::FREE_REQUESTED, [&](const Entry&) { ++told; });
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    void* const block = Allocate();
+    std::vector<std::thread> threads;
+    for (std::uint64_t thread = 0; thread < kThreads; ++thread) threads.emplace_back([&] { Free(block); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(told, kRounds);
+  EXPECT_EQ(runtime_->Stats().unknown_frees, kRounds * (kThreads - 1));
+  EXPECT_EQ(LiveBlocks(), 0);
+  EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
 }
 
 }  // namespace

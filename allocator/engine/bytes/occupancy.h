@@ -34,10 +34,11 @@ struct LiveRecord {
   // Of live blocks alone: what they leave behind is decided by the others.
   static constexpr std::uint16_t kOfLive = kBeside | kWatched | kAsleep | kShared | kTags;
   static constexpr std::uint16_t kOfLaunch = 0xffff;  // as slack: no block, but what a graph's launch needs
+  static constexpr std::uint16_t kEnding = 0x8000;    // bit of slack: its free has begun, and is one thread's
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
-  std::uint16_t slack = 0;     // bytes that were not asked for; or kOfLaunch
+  std::uint16_t slack = 0;     // bytes that were not asked for, and kEnding; or kOfLaunch
   std::uint16_t flags = 0;
   std::uint8_t stream = 0;    // index in StreamClocks
   std::uint8_t freed_on = 0;  // kFreedElsewhere: likewise, of the thread that freed it
@@ -46,8 +47,10 @@ struct LiveRecord {
 
   [[nodiscard]] std::uint32_t end() const noexcept { return granule + granules; }
   [[nodiscard]] Bytes bytes() const noexcept { return Bytes{granules} * kBlockAlignment; }
-  [[nodiscard]] Bytes requested() const noexcept { return bytes() - slack; }
+  [[nodiscard]] Bytes requested() const noexcept { return bytes() - (slack & ~kEnding); }
   [[nodiscard]] bool IsOfLaunch() const noexcept { return slack == kOfLaunch; }
+  // A block of the program that nobody has begun to free.
+  [[nodiscard]] bool IsFreeable() const noexcept { return !Is(kFreed) && slack < kEnding; }
   [[nodiscard]] bool Is(std::uint16_t flag) const noexcept { return (flags & flag) != 0; }
   [[nodiscard]] unsigned tag() const noexcept { return flags >> kTagShift; }
 };
