@@ -32,7 +32,7 @@ struct Config {
   // STALLOC_START_PATH: the folder that one start of a run under Auto has for itself, where its trace lies until it is
   // planned; empty: the run's directory. Set by the package.
   std::string start_path;
-  bool trace_fast = false;  // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact (PageHeap)
+  bool trace_fast = false;  // STALLOC_TRACE_FAST_MODE=1: native allocator underneath; 0: exact
   // STALLOC_TRACE_STEPS: the trace waits until it is begun (stalloc_start_trace). The window's end is the package's.
   bool trace_waits = false;
   std::uint64_t trace_max_events = 0;  // STALLOC_TRACE_MAX_EVENTS; 0: no limit

@@ -24,13 +24,9 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   self.counts.Request(requested);
   void* pointer = nullptr;
   MissReason reason = MissReason::kNone;
-  BlockSource source = BlockSource::kArena;
+  BlockSource source = self.traces_exactly ? BlockSource::kHeap : BlockSource::kArena;
   if (PlannedSpace* const space = self.spaces.Serving(); space != nullptr) {
-    pointer = space->has_plan() ? self.ServeFromPlan(*space, requested, stream, origin, &reason)
-                                : self.ServeInSetUp(*space, requested, stream, origin);
-  } else if (self.heap != nullptr && origin != Origin::kCaptured) {
-    pointer = self.ServeFromHeap(requested, stream);
-    source = BlockSource::kHeap;
+    pointer = self.Serve(*space, requested, stream, origin, &reason);
   }
   if (pointer == nullptr) {
     pointer = self.ServeFromUpstream(requested, stream, origin, apart);
@@ -41,6 +37,13 @@ void* DeviceRuntime::Allocate(Bytes requested, StreamHandle stream, Origin origi
   // Known to the ledger by now.
   self.observers.Began({pointer, requested, stream, pool, origin, source, reason, apart});
   return pointer;
+}
+
+inline void* DeviceRuntime::Impl::Serve(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
+                                        MissReason* reason) noexcept {
+  if (space.has_plan()) return ServeFromPlan(space, requested, stream, origin, reason);
+  return traces_exactly ? ServeExactly(space, requested, stream, origin)
+                        : ServeInSetUp(space, requested, stream, origin);
 }
 
 void* DeviceRuntime::Impl::ServeFromPlan(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
@@ -80,18 +83,18 @@ void DeviceRuntime::Impl::Tag(const void* pointer, unsigned tag) noexcept {
   if (PlannedSpace* const space = spaces.Of(pointer); space != nullptr) space->engine().SetTag(pointer, tag);
 }
 
-void* DeviceRuntime::Impl::ServeFromHeap(Bytes requested, StreamHandle stream) noexcept {
-  void* const pointer = heap->Allocate(requested, stream);
+void* DeviceRuntime::Impl::ServeExactly(PlannedSpace& space, Bytes requested, StreamHandle stream,
+                                        Origin origin) noexcept {
+  if (origin == Origin::kCaptured) return nullptr;
+  void* const pointer = space.engine().AllocateUnexpected(requested, stream, MissReason::kUnplanned).pointer;
   if (pointer != nullptr) {
-    counts.HeapHit();
     ledger.Add(BlockBytes(requested));
-  } else if (heap_full.Pass()) {
-    const PageHeap::Stats stats = heap->GetStats();
+  } else if (exact_full.Pass()) {
     Log(LogSeverity::kWarning,
         "device %d: exact trace: %s live in the heap and %s requested do not fit; the native allocator is asked "
         "(time %llu)",
-        parts.device, HumanBytes(stats.live_bytes).text, HumanBytes(requested).text,
-        static_cast<unsigned long long>(heap_full.count()));
+        parts.device, HumanBytes(space.engine().Stats().live_bytes).text, HumanBytes(requested).text,
+        static_cast<unsigned long long>(exact_full.count()));
   }
   return pointer;
 }
@@ -125,7 +128,7 @@ Bytes DeviceRuntime::Impl::GiveBackIdle() noexcept {
 // Gives idle memory back to the device; bytes. Not for a captured request: its capture forbids to wait for the device.
 Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
   if (origin == Origin::kCaptured) return 0;
-  const Bytes bytes = heap != nullptr ? heap->ReleaseCached() : GiveBackIdle();
+  const Bytes bytes = GiveBackIdle();
   if (bytes > 0) ++reclaims;
   return bytes;
 }
@@ -147,19 +150,13 @@ void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noe
 DeviceRuntime::Ending DeviceRuntime::BeginFree(void* pointer) noexcept {
   Impl& self = *impl_;
   PlannedSpace* const space = self.spaces.Of(pointer);
-  Ending ending{{.pointer = pointer}, 0, self.SourceOf(space, pointer), space};
+  Ending ending{{.pointer = pointer}, 0, space};
   if (pointer == nullptr || self.inert.load(std::memory_order_relaxed)) return ending;
-  switch (ending.source) {
-    case BlockSource::kArena:
-      static_cast<FreeTicket&>(ending) = space->engine().BeginFree(pointer);
-      ending.bytes = ending.requested != 0 ? BlockBytes(ending.requested) : 0;
-      break;
-    case BlockSource::kHeap:
-      ending.bytes = self.heap->BeginFree(pointer);
-      break;
-    case BlockSource::kUpstream:
-      ending.bytes = self.ledger.RemoveUpstream(pointer);
-      break;
+  if (space != nullptr) {
+    static_cast<FreeTicket&>(ending) = space->engine().BeginFree(pointer);
+    ending.bytes = ending.requested != 0 ? BlockBytes(ending.requested) : 0;
+  } else {
+    ending.bytes = self.ledger.RemoveUpstream(pointer);
   }
   return ending;
 }
@@ -171,13 +168,11 @@ void DeviceRuntime::Free(const Ending& ending, std::optional<StreamHandle> curre
     self.observers.Ends({ending.pointer, ending.bytes, current});
     if (ending.bytes == 0) {
       self.UnknownFree(ending.pointer);
-    } else if (ending.source == BlockSource::kArena) {
+    } else if (ending.space != nullptr) {
       self.ledger.Remove(ending.space->engine().Free(ending, current));
-    } else if (ending.source == BlockSource::kHeap) {
-      self.ledger.Remove(self.heap->Free(ending.pointer));
     }
   }
-  if (ending.source == BlockSource::kUpstream) self.parts.upstream->Free(ending.pointer);
+  if (ending.space == nullptr) self.parts.upstream->Free(ending.pointer);
 }
 
 // As what a capture requests.
@@ -211,18 +206,16 @@ void DeviceRuntime::Impl::UnknownFree(const void* pointer) noexcept {
 void DeviceRuntime::RecordStream(void* pointer, StreamHandle stream) {
   Impl& self = *impl_;
   if (pointer == nullptr) return;
-  const bool owned = self.Owns(pointer);
+  PlannedSpace* const space = self.spaces.Of(pointer);
   if (self.inert.load(std::memory_order_relaxed)) {
-    if (!owned) self.parts.upstream->RecordStream(pointer, stream);
+    if (space == nullptr) self.parts.upstream->RecordStream(pointer, stream);
     return;
   }
   self.observers.Used(pointer, stream);
-  if (!owned) {
-    self.parts.upstream->RecordStream(pointer, stream);
-  } else if (PlannedSpace* const space = self.spaces.Of(pointer); space != nullptr) {
+  if (space != nullptr) {
     space->engine().RecordStream(pointer, stream);
   } else {
-    self.heap->RecordStream(pointer, stream);
+    self.parts.upstream->RecordStream(pointer, stream);
   }
 }
 
@@ -257,7 +250,7 @@ void DeviceRuntime::Impl::OnIteration() {
   const IterationPeaks peaks = EndIteration();
   Judge(space, peaks);
   GiveBackEnded();
-  if (space != nullptr) {
+  if (space != nullptr && !traces_exactly) {
     if (const auto now = UpstreamNow(); upstream_cache.HasLess(now)) ReleaseUpstream(now);
   }
   BeginIteration();
@@ -294,7 +287,7 @@ void DeviceRuntime::Impl::AfterArenaChange() noexcept {
 bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {
   const bool settles =
       !spaces.Serving()->has_plan() || counts.iterations() < settled_at.load(std::memory_order_relaxed);
-  if (settles) {
+  if (settles && !traces_exactly) {
     const UpstreamCache::Figures now = UpstreamNow();
     if (upstream_cache.HasMore(now) || upstream_cache.HasLess(now)) ReleaseUpstream(now);
     (void)spaces.GiveBackRetiredForServing();
@@ -304,6 +297,7 @@ bool DeviceRuntime::Impl::MayHold(Bytes more) noexcept {
 
 bool DeviceRuntime::Impl::IsWithinLimit(Bytes more) const noexcept {
   const Bytes limit = held_limit.load(std::memory_order_relaxed);
+  if (traces_exactly && parts.limit_bytes != 0 && OwnBytes() + more > parts.limit_bytes) return false;
   return limit == 0 || OwnBytes() + more + parts.upstream->HeldBytes().current <= limit;
 }
 
@@ -340,7 +334,7 @@ const PlanEngine* DeviceRuntime::engine() const noexcept {
   const PlannedSpace* const space = impl_->spaces.Serving();
   return space != nullptr && space->has_plan() ? &space->engine() : nullptr;
 }
-PageHeap* DeviceRuntime::heap() noexcept { return impl_->heap.get(); }
+bool DeviceRuntime::exact() const noexcept { return impl_->traces_exactly; }
 const std::string& DeviceRuntime::degraded() const noexcept { return impl_->degraded; }
 Bytes DeviceRuntime::EmptyCache() noexcept {
   if (impl_->inert.load(std::memory_order_relaxed)) return 0;

@@ -1,15 +1,14 @@
 // DeviceRuntime: the allocator of one device in one mode, over an injected upstream. What adapters call.
 //
-//   Trace fast : upstream + Recorder          Trace exact : PageHeap (upstream where it cannot) + Recorder
+//   Trace fast : upstream + Recorder          Trace exact : PlanEngine without a plan (else upstream) + Recorder
 //   Alloc      : PlanEngine (slots, and idle room beside them), else upstream
 //   neither    : upstream (degraded session)
 //
-// Keeps the ledger: bytes live in arena, heap and upstream together, and the peak of their sum. Thread-safe. Sizes are
+// Keeps the ledger: bytes live in arenas and upstream together, and the peak of their sum. Thread-safe. Sizes are
 // bytes.
 //
-// When upstream is out of memory after its own retries, idle chunks of the arena (or cached pages of the heap) go back
-// to the device and upstream is asked once more. The plan maps them again when it needs them. The same goes back when
-// the program empties its caches.
+// When upstream is out of memory after its own retries, idle chunks of the arena go back to the device and upstream is
+// asked once more. The plan maps them again when it needs them. The same goes back when the program empties its caches.
 //
 // A run that does not resemble its plan, and does not fare well in its arena all the same, gives the plan up
 // (allocator/runtime/resemblance.h): the engine stops serving, and idle parts of the arena go back to the device at the
@@ -25,7 +24,6 @@
 #include <vector>
 
 #include "allocator/arena/arena.h"
-#include "allocator/arena/page_heap.h"
 #include "allocator/backing/idle_chunks.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/graphs/graph_pools.h"
@@ -91,7 +89,7 @@ struct RuntimeStats {
   std::uint64_t planned_hits = 0;
   std::uint64_t dynamic_hits = 0;   // served from the arena beside the slots
   std::uint64_t upstream = 0;       // requests that upstream served
-  std::uint64_t heap_hits = 0;      // requests that PageHeap served (exact Trace)
+  std::uint64_t heap_hits = 0;      // requests that the exact trace's arena served
   std::uint64_t unknown_frees = 0;  // frees of addresses that nobody here gave out
   std::uint64_t iterations = 0;
   SteadyCounts steady;
@@ -101,15 +99,15 @@ struct RuntimeStats {
   bool departed = false;  // it does not, or needs less than the plan holds, whether it was given up for that or not
   bool unlike = false;    // it does not resemble it
   bool card_was_full = false;  // at some time while an arena served (allocator/backing/README.md)
-  Bytes live_bytes = 0;        // rounded to 512 B a block, arena + heap + upstream
+  Bytes live_bytes = 0;        // rounded to 512 B a block, arena + upstream
   Bytes peak_live_bytes = 0;   // peak of the sum since ResetPeaks
   Bytes arena_bytes = 0;       // mapped now
   Bytes arena_live_bytes = 0;
   IdleChunks::Counts lent;  // of the arena: when the device was full, or caches were emptied
-  Bytes heap_bytes = 0;     // PageHeap's physical bytes (exact Trace)
+  Bytes heap_bytes = 0;     // the exact trace's arena, which does not count as one
   Bytes upstream_reserved_bytes = 0;
   Bytes upstream_reserved_peak_bytes = 0;  // since upstream's own reset
-  Bytes held_peak_bytes = 0;               // peak of arena + heap + upstream since ResetPeaks: see held_meter.h
+  Bytes held_peak_bytes = 0;               // peak of arena + upstream since ResetPeaks: see held_meter.h
   double efficiency = 0;                   // peak_live / held_peak
   RunPeaks run;
   struct SincePlan {
@@ -185,9 +183,9 @@ class DeviceRuntime {
   explicit DeviceRuntime(const Parts& parts);
   ~DeviceRuntime();
 
-  // Captured requests go to upstream, never to arena or heap; those of parallel regions never to the arena. Of
+  // Captured requests go to upstream, never to an arena; those of parallel regions never to a plan's slots. Of
   // captured ones `pool` is 1 + the ordinal of theirs, for the trace; 0: not known.
-  // Throws what upstream throws, and AsleepError while the device is asleep. Exact Trace that is out of pages falls
+  // Throws what upstream throws, and AsleepError while the device is asleep. Exact Trace that is out of memory falls
   // through to upstream, whose error it is then. A request of 0 bytes is upstream's, uncounted.
   void* Allocate(Bytes requested, StreamHandle stream, Origin origin, std::uint32_t pool = 0);
   // Call once when Allocate has thrown for lack of memory and the error is about to leave the adapter: writes the
@@ -202,9 +200,8 @@ class DeviceRuntime {
   // threads that free one block BeginFree gives one its bytes; to the others it is an address that nobody here gave
   // out. No lock is held in between. REQUIRES of Free: each ending once.
   struct Ending : FreeTicket {
-    Bytes bytes = 0;  // rounded; 0: no block of the device begins there
-    BlockSource source = BlockSource::kUpstream;
-    PlannedSpace* space = nullptr;
+    Bytes bytes = 0;                // rounded; 0: no block of the device begins there
+    PlannedSpace* space = nullptr;  // null: upstream's
   };
   [[nodiscard]] Ending BeginFree(void* pointer) noexcept;
   void Free(const Ending& ending, std::optional<StreamHandle> current = std::nullopt) noexcept;
@@ -236,7 +233,7 @@ class DeviceRuntime {
   [[nodiscard]] std::span<PlannedSpace* const> spaces() const noexcept;
   // Whose addresses these are; null: no arena's.
   [[nodiscard]] const PlannedSpace* SpaceOf(const void* pointer) const noexcept;
-  // Arena or heap owns the address (as opposed to upstream).
+  // An arena owns the address (as opposed to upstream).
   [[nodiscard]] bool Owns(const void* pointer) const noexcept;
   // Rounded bytes of a live block of upstream's that was given out here; 0: none starts there.
   [[nodiscard]] Bytes UpstreamBlockBytes(const void* pointer) const noexcept;
@@ -246,11 +243,11 @@ class DeviceRuntime {
   void ResetPeaks() noexcept;
   [[nodiscard]] const Arena* arena() const noexcept;        // of the plan; null: none is served
   [[nodiscard]] const PlanEngine* engine() const noexcept;  // the same
-  [[nodiscard]] PageHeap* heap() noexcept;                  // null: not exact Trace
-  // Why a plan or heap that was asked for is not there; empty: fine.
+  [[nodiscard]] bool exact() const noexcept;                // the arena is an exact trace's
+  // Why a plan or exact trace that was asked for is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
 
-  // The program empties its caches: idle chunks of the arena, or cached pages of the heap, go back to the device, and
+  // The program empties its caches: idle chunks of the arenas go back to the device, and
   // are mapped again when requests need them. Bytes. Nothing while the device may not be synchronised.
   Bytes EmptyCache() noexcept;
   // Before a pool of upstream's is opened, and after it was closed: memory that it takes meanwhile, which the arena may
@@ -278,7 +275,7 @@ class DeviceRuntime {
   // must live until that process is done with it: its chunks stay where they are as long, and their descriptors open.
   [[nodiscard]] Result<ExportedBlock> Export(const void* pointer) const;
 
-  // Opens arena or heap to the peer devices that the driver was told of since they were mapped.
+  // Opens the arenas to the peer devices that the driver was told of since they were mapped.
   DriverStatus RefreshAccess() noexcept;
 
   // In a forked child: nothing is served from, given back to or exported of the arena any more, no driver call is made.

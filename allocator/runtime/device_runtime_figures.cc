@@ -1,6 +1,7 @@
 // What a device holds and has served, and the peaks of it.
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "allocator/runtime/device_runtime_impl.h"
 
@@ -14,8 +15,7 @@ std::shared_ptr<PlannedSpace> DeviceRuntime::Impl::NextSpace() const noexcept {
 
 Bytes DeviceRuntime::Impl::OwnBytes() const noexcept {
   const std::shared_ptr<PlannedSpace> prepared = NextSpace();
-  const Bytes mapped = spaces.MappedBytes() + (prepared != nullptr ? prepared->arena().mapped_bytes() : 0);
-  return mapped + (heap != nullptr ? heap->GetStats().physical_bytes : 0);
+  return spaces.MappedBytes() + (prepared != nullptr ? prepared->arena().mapped_bytes() : 0);
 }
 
 Upstream::Held DeviceRuntime::Impl::Sample() const {
@@ -23,7 +23,7 @@ Upstream::Held DeviceRuntime::Impl::Sample() const {
   const Bytes own = OwnBytes();
   const std::lock_guard lock(cold);
   meter.Sample(own, held);
-  run_arena_bytes = std::max(run_arena_bytes, spaces.MappedBytes());
+  if (!traces_exactly) run_arena_bytes = std::max(run_arena_bytes, spaces.MappedBytes());
   return held;
 }
 
@@ -45,6 +45,18 @@ void DeviceRuntime::Impl::BeginIteration() noexcept {
   ledger.Begin(Span::kIteration);
   meter.Begin(Span::kIteration, own, held);
 }
+
+namespace {
+
+// An exact trace has no plan that its requests could hit or miss.
+void CountAsHeap(RuntimeStats* stats) noexcept {
+  stats->heap_hits = std::exchange(stats->dynamic_hits, 0);
+  stats->heap_bytes = std::exchange(stats->arena_bytes, 0);
+  stats->arena_live_bytes = 0;
+  stats->engine.misses = {};
+}
+
+}  // namespace
 
 RuntimeStats DeviceRuntime::Stats() const {
   const Impl& self = *impl_;
@@ -81,8 +93,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   }
   stats.departed = serving != nullptr && serving->departed();
   stats.arena_bytes = self.spaces.MappedBytes();
-  const PageHeap::Stats heap = self.heap != nullptr ? self.heap->GetStats() : PageHeap::Stats();
-  stats.heap_bytes = heap.physical_bytes;
+  if (self.traces_exactly) CountAsHeap(&stats);
   if (self.watch != nullptr) stats.watch = self.watch->watch().Counts();
   stats.live_bytes = self.ledger.live_bytes();
   stats.peak_live_bytes = self.ledger.PeakBytes(Span::kReset);
@@ -94,7 +105,7 @@ RuntimeStats DeviceRuntime::Stats() const {
     const std::lock_guard lock(self.cold);
     // What lives is held: where the arena grew after upstream had its peak, the meter may have seen less.
     stats.held_peak_bytes = std::max(self.meter.PeakBytes(Span::kReset), stats.peak_live_bytes);
-    stats.run.held_bytes = std::max({self.meter.PeakBytes(Span::kRun), heap.peak_physical_bytes, stats.run.live_bytes});
+    stats.run.held_bytes = std::max(self.meter.PeakBytes(Span::kRun), stats.run.live_bytes);
     stats.run.upstream_bytes = self.meter.run_upstream_peak();
     stats.run.arena_bytes = self.run_arena_bytes;
     stats.last_iteration = self.last_iteration;

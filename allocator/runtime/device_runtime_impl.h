@@ -52,7 +52,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   std::mutex adding;                           // of spaces
   std::unique_ptr<PlannedSpace> without_plan;  // serves when that plan is left; null: none; guarded by adding
   std::atomic<bool> left{false};
-  std::unique_ptr<PageHeap> heap;
+  bool traces_exactly = false;  // the space without a plan is an exact trace's; set before the first request
   std::atomic<bool> inert{false};
   std::atomic<ArenaListener*> listener{nullptr};
   std::atomic<Bytes> held_limit{0};
@@ -74,7 +74,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   RequestCounts counts;
   Ledger ledger;
   LogThrottle unknown_frees{1};
-  LogThrottle heap_full{1};
+  LogThrottle exact_full{1};
 
   mutable std::mutex cold;  // guards what follows
   mutable HeldMeter meter;
@@ -96,23 +96,20 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   // Null, and why, if there is none. Not served yet.
   std::unique_ptr<PlannedSpace> BuildSpace(const DevicePlan& plan, PlannedSpace::Options options, std::string* why);
   void Announce(PlannedSpace& space);
-  void SetUpHeap();
+  void SetUpExact();
 
   // device_runtime.cc
   void* ServeFromPlan(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin,
                       MissReason* reason) noexcept;
   void* ServeInSetUp(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin) noexcept;
-  void* ServeFromHeap(Bytes requested, StreamHandle stream) noexcept;
+  void* ServeExactly(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin) noexcept;
+  void* Serve(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin, MissReason* reason) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin, bool apart);
   Bytes Reclaim(Origin origin) noexcept;
   // Of the arenas and of what is prepared; bytes.
   Bytes GiveBackIdle() noexcept;
   [[nodiscard]] bool IsWithinLimit(Bytes more) const noexcept;
   void UnknownFree(const void* pointer) noexcept;
-  [[nodiscard]] BlockSource SourceOf(const PlannedSpace* space, const void* pointer) const noexcept {
-    if (space != nullptr) return BlockSource::kArena;
-    return heap != nullptr && heap->Contains(pointer) ? BlockSource::kHeap : BlockSource::kUpstream;
-  }
   void OnIteration();
   void GiveBackEnded() noexcept;
   void GiveBackSoonEnded() noexcept;
@@ -124,9 +121,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   void BeforeArenaChange() noexcept override;
   void AfterArenaChange() noexcept override;
   [[nodiscard]] bool MayHold(Bytes more) noexcept override;
-  [[nodiscard]] bool Owns(const void* pointer) const noexcept {
-    return spaces.Of(pointer) != nullptr || (heap != nullptr && heap->Contains(pointer));
-  }
+  [[nodiscard]] bool Owns(const void* pointer) const noexcept { return spaces.Of(pointer) != nullptr; }
 
   // device_runtime_graphs.cc
   [[nodiscard]] Answer BeforeLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept override;

@@ -88,9 +88,26 @@ void DeviceRuntime::Impl::Announce(PlannedSpace& space) {
   if (watch != nullptr) watch->watch().SetArena(space.arena().base(), space.arena().reserved_bytes());
 }
 
-void DeviceRuntime::Impl::SetUpHeap() {
-  if (parts.driver != nullptr) heap = PageHeap::Create(*parts.driver, parts.limit_bytes);
-  if (heap != nullptr) return;
+// An arena without a plan for everything but captures.
+void DeviceRuntime::Impl::SetUpExact() {
+  if (parts.driver != nullptr) {
+    std::string why;
+    VmmDriver& driver = watch != nullptr ? watch->driver() : *parts.driver;
+    std::unique_ptr<PlannedSpace> made = PlannedSpace::Create(driver, parts.fence, {},
+                                                              {.dynamic = true,
+                                                               .moves_at_marks = parts.moves_at_marks,
+                                                               .exact = true,
+                                                               .keep_free = parts.keep_free,
+                                                               .device = parts.device},
+                                                              &why);
+    traces_exactly = made != nullptr;
+    if (traces_exactly) {
+      made->SetListener(this);
+      if (watch != nullptr) watch->watch().SetArena(made->arena().base(), made->arena().reserved_bytes());
+      spaces.Add(std::move(made));
+      return;
+    }
+  }
   degraded = "exact tracing is not possible on this device; it is traced in fast mode";
   Log(LogSeverity::kWarning, "device %d: %s", parts.device, degraded.c_str());
 }
@@ -99,7 +116,7 @@ DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(
   if (parts.plan != nullptr) {
     impl_->SetUpPlan();
   } else if (parts.recorder != nullptr && parts.exact) {
-    impl_->SetUpHeap();
+    impl_->SetUpExact();
   } else if (parts.awaits_plan) {
     if (auto made = impl_->BuildWithoutPlan(); made != nullptr) impl_->spaces.Add(std::move(made));
   }
@@ -153,7 +170,7 @@ std::string DeviceRuntime::TakePlan(const DevicePlan& plan, std::uint32_t explic
 std::string DeviceRuntime::TakePlan(std::shared_ptr<PlannedSpace>& prepared, std::uint32_t explicit_kinds) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
-  if (self.heap != nullptr) return "this device is traced exactly";
+  if (self.traces_exactly) return "this device is traced exactly";
   const std::lock_guard adding(self.adding);
   if (self.spaces.full()) return "this device has taken as many plans up as it can";
   const auto still = self.sleep != nullptr ? self.sleep->HoldStill() : std::unique_lock<std::mutex>();

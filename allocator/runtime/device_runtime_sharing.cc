@@ -17,12 +17,11 @@ DriverStatus DeviceRuntime::RefreshAccess() noexcept {
     const DriverStatus status = prepared->RefreshAccess();
     if (first_failure.ok()) first_failure = status;
   }
-  return impl_->heap != nullptr ? impl_->heap->RefreshAccess() : first_failure;
+  return first_failure;
 }
 
 Result<ExportedBlock> DeviceRuntime::Export(const void* pointer) const {
   if (impl_->inert.load(std::memory_order_relaxed)) return Error{"this process was forked, the memory is its parent's"};
-  if (impl_->heap != nullptr) return Error{"a block there is put together from pages"};
   PlannedSpace* const space = impl_->spaces.Of(pointer);
   const LiveBlock live = space != nullptr ? space->engine().FindLive(pointer) : LiveBlock{};
   if (live.bytes == 0 || live.freed_pending) return Error{"no block of the arena is in use there"};

@@ -40,9 +40,13 @@ DynamicSpaceOptions OptionsOf(const Arena& arena, Bytes height, bool has_plan, c
           .lent_bytes = arena.reserved_bytes() - arena.borrow_begin()};
 }
 
+// Holes between blocks cost addresses, and no memory: chunks of a full device move.
+constexpr Bytes kExactAddresses = 3;
+
 // Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.
-Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, bool dynamic) {
-  return dynamic ? arena_bytes + device_bytes : arena_bytes;
+Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, const PlannedSpace::Options& chosen) {
+  if (!chosen.dynamic) return arena_bytes;
+  return arena_bytes + (chosen.exact ? kExactAddresses : 1) * device_bytes;
 }
 
 // Addresses for graphs' pools: the plan's, and as much as the device has for others.
@@ -101,8 +105,9 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
 bool PlannedSpace::MapArena(VmmDriver& driver, const Options& chosen, std::string* why) {
   MemoryInfo info;
   if (!driver.GetMemoryInfo(&info).ok()) info.total = 0;
-  const Bytes reserve = ReserveBytes(info.total, plan_.arena_bytes, chosen.dynamic);
-  const Bytes chunk = has_plan_ ? ChunkBytesOf(plan_) : ChunkBytesWithoutPlan(info.total);
+  const Bytes reserve = ReserveBytes(info.total, plan_.arena_bytes, chosen);
+  Bytes chunk = has_plan_ ? ChunkBytesOf(plan_) : ChunkBytesWithoutPlan(info.total);
+  if (chosen.exact) chunk = driver.Granularity();
   DriverStatus status;
   const bool shares = has_plan_ && chosen.dynamic && chosen.graphs != nullptr;
   arena_ = Arena::Create(driver, reserve, &status, chunk, shares ? BorrowBytes(plan_, info.total) : 0);

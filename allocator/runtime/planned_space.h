@@ -27,6 +27,7 @@ class PlannedSpace {
     bool dynamic = false;         // what has no slot is served, too, and the arena grows for it
     bool moves_at_marks = false;  // for tests: IdleChunks::MoveAtMarks
     bool maps_late = false;       // memory comes as requests need it, not all of it at first
+    bool exact = false;           // of no plan: what lives fits although the device has hardly more
     Rules rules = {};
     Bytes keep_free = FreeMemory::kDefaultKeep;  // of the device, for others
     DeviceIndex device = 0;

@@ -43,7 +43,6 @@ class RequestCounts {
     Bump(large_not_for_plan_);
     if (InFence()) Bump(large_fenced_);
   }
-  void HeapHit() noexcept { Bump(heap_hits_); }
   void UpstreamServed() noexcept { Bump(upstream_); }
 
   // An iteration begins; the second one starts the steady counts.
@@ -80,7 +79,6 @@ class RequestCounts {
   void AddTo(RuntimeStats* stats) const noexcept {
     stats->requests = Read(small_) + Read(large_);
     stats->upstream = Read(upstream_);
-    stats->heap_hits = Read(heap_hits_);
     stats->iterations = Read(iterations_);
     stats->engine.misses[static_cast<std::size_t>(MissReason::kCapturing)] += Read(captured_);
     if (stats->iterations < 2) return;
@@ -106,7 +104,6 @@ class RequestCounts {
   Counter large_elsewhere_{0};
   Counter large_fenced_{0};
   Counter upstream_{0};
-  Counter heap_hits_{0};
   Counter captured_{0};
   Counter iterations_{0};
   Counter steady_from_{0};

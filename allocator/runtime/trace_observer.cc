@@ -16,7 +16,7 @@ std::uint32_t TraceObserver::FlagsOf(const BlockBegin& block) const noexcept {
   return PassOf(parts_.pass_here) == RunningPass::kForwardAgain ? kAllocRecomputed : 0;
 }
 
-// What lives is held: a heap's small blocks share pages, and count rounded up. A fake device holds nothing.
+// What lives is held. A fake device holds nothing.
 Bytes TraceObserver::HeldWith(Bytes upstream) const {
   const Bytes held = parts_.own_bytes() + upstream;
   return held == 0 ? 0 : std::max(held, parts_.ledger->live_bytes());

@@ -47,9 +47,8 @@ class WatchObserver final : public BlockObserver {
 
  private:
   [[nodiscard]] BlockWatch::Place PlaceOf(BlockSource source) const noexcept {
-    if (source == BlockSource::kArena) return BlockWatch::Place::kArena;
-    const bool is_padded = source == BlockSource::kHeap || upstream_.PadsBlocks();
-    return is_padded ? BlockWatch::Place::kPadded : BlockWatch::Place::kExact;
+    if (source != BlockSource::kUpstream) return BlockWatch::Place::kArena;
+    return upstream_.PadsBlocks() ? BlockWatch::Place::kPadded : BlockWatch::Place::kExact;
   }
 
   BlockWatch watch_;

@@ -48,11 +48,11 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
                                              watch_.get(), &PassOfThread, copies_.get(), environment_.graph_pools);
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
   blocks_ = std::make_unique<ServedBlocks>(index_, *runtime_, *environment_.native, *environment_.history);
-  serves_ = !runtime_->spaces().empty() || runtime_->heap() != nullptr;
+  serves_ = !runtime_->spaces().empty();
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
   const bool takes_plan_up = environment_.session->config().mode == Mode::kAuto;
   // What the plan does not serve is best in expandable segments.
-  if (!runtime_->spaces().empty() || takes_plan_up) SwitchExpandableSegmentsOn(*environment_.native);
+  if (runtime_->arena() != nullptr || takes_plan_up) SwitchExpandableSegmentsOn(*environment_.native);
   upstream_.SetCaptureGate(&environment_.pools->captures());
   upstream_.SetLimitHook([this] { ApplyNativeShare(); });
   if (!serves_ && takes_plan_up) runtime_->SetArenaListener(this);

@@ -1,7 +1,7 @@
 // CudaDevice: what the adapter keeps for one CUDA device: its driver, runtime, statistics and memory fraction.
 //
-// Blocks of ours ("served": arena or heap) pass through here, so that statistics, history, torch.profiler and Python's
-// memory trace see them as they see native ones. Where the runtime has neither arena nor heap, nothing is kept and the
+// Blocks of ours ("served": in an arena) pass through here, so that statistics, history, torch.profiler and Python's
+// memory trace see them as they see native ones. Where the runtime has no arena, nothing is kept and the
 // native allocator's own figures hold unchanged. Thread-safe. Never destroyed.
 #pragma once
 
@@ -61,7 +61,7 @@ class CudaDevice final : private ArenaListener {
     return events_ == nullptr || !IsOfOtherDevice(events_->NameOf(reinterpret_cast<StreamHandle>(stream)));
   }
 
-  // Arena or heap holds the address.
+  // An arena holds the address.
   [[nodiscard]] bool Serves(const void* pointer) const noexcept { return serves_ && runtime_->Owns(pointer); }
   // That, or a native block that came through here.
   [[nodiscard]] bool Knows(const void* pointer) const noexcept {
@@ -78,7 +78,7 @@ class CudaDevice final : private ArenaListener {
   [[nodiscard]] bool HasArena() const noexcept { return serves_ && !runtime_->spaces().empty(); }
   // The whole device is done with all that it was given; false where it cannot be waited for.
   [[nodiscard]] bool AwaitAll() noexcept { return driver_ != nullptr && driver_->Synchronize().ok(); }
-  // Cached pages of the exact trace's heap, idle chunks of the arena. Nothing while a capture may run.
+  // Idle chunks of the arenas. Nothing while a capture may run.
   void EmptyCache();
   // The idle chunks alone, for a graph's pool that is about to be filled.
   void MakeRoom();
@@ -93,7 +93,7 @@ class CudaDevice final : private ArenaListener {
   void EnablePeer(c10::DeviceIndex peer) noexcept;
   // A graph pool of the native allocator was set back: these blocks of it ended, those began.
   void PoolSetBack(const std::vector<void*>& ended, const std::vector<c10::DataPtr>& begun);
-  // Base and size of the arena, or of the heap's block. REQUIRES: Serves(pointer).
+  // Base and size of the arena. REQUIRES: Serves(pointer).
   void* BaseAllocation(void* pointer, std::size_t* bytes) const;
   // For another process: see cuda_ipc.h. REQUIRES: Serves(pointer).
   [[nodiscard]] c10::cuda::CUDACachingAllocator::ShareableHandle Share(const void* pointer) const;
@@ -136,13 +136,13 @@ class CudaDevice final : private ArenaListener {
   const Environment environment_;
   const c10::DeviceIndex index_;
   CudaUpstream upstream_;
-  std::unique_ptr<CudaDriver> driver_;  // null: no virtual memory management, so no arena and no heap
+  std::unique_ptr<CudaDriver> driver_;  // null: no virtual memory management, so no arena
   std::unique_ptr<CudaEvents> events_;
   std::unique_ptr<CudaStreamFence> fence_;
   std::unique_ptr<CudaCopies> copies_;      // null: no driver
   std::unique_ptr<CudaWatchMemory> watch_;  // null: not wanted, or not possible
   DeviceRuntime* runtime_ = nullptr;        // the session's
-  std::atomic<bool> serves_{false};         // there is an arena or a heap
+  std::atomic<bool> serves_{false};         // there is an arena
   std::unique_ptr<ServedBlocks> blocks_;
   KnownBlocks captured_blocks_;                // what was last requested at each address of a graph pool
   std::atomic<bool> has_graph_blocks_{false};  // a catalog has heard of some

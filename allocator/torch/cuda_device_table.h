@@ -26,7 +26,7 @@ class CudaDeviceTable {
   // The device whose block starts at the address; null if none is known. With one device in use it is that one,
   // unasked.
   [[nodiscard]] CudaDevice* Owner(const void* pointer) const noexcept;
-  // The device whose arena or heap holds the address, or null.
+  // The device whose arena holds the address, or null.
   [[nodiscard]] CudaDevice* Server(const void* pointer) const noexcept;
 
   // `device` may access memory of `device_to_access` from now on, also what is mapped later.

@@ -63,7 +63,7 @@ Result<ExportedBlock> Export(const DeviceRuntime& runtime, const void* pointer) 
 }
 
 [[noreturn]] void Refuse(const DeviceRuntime& runtime, c10::DeviceIndex device, std::string_view why) {
-  const bool planned = !runtime.spaces().empty();
+  const bool planned = !runtime.exact();
   TORCH_CHECK(
       false, "stalloc: a tensor in ", planned ? "the planned arena" : "the heap of an exact trace",
       " of cuda:", static_cast<int>(device), " cannot be shared with another process (CUDA IPC): ", why,

@@ -29,7 +29,7 @@ namespace stalloc {
 [[nodiscard]] std::string SharedSegment(version::SegmentFormat format, std::int32_t process,
                                         const Arena::Exported& chunks);
 
-// For a block that arena or heap of `runtime` holds. Throws c10::Error where it cannot be shared: why, and the ways
+// For a block that an arena of `runtime` holds. Throws c10::Error where it cannot be shared: why, and the ways
 // out. Thread-safe.
 [[nodiscard]] c10::cuda::CUDACachingAllocator::ShareableHandle ShareBlock(const DeviceRuntime& runtime,
                                                                           c10::DeviceIndex device, const void* pointer);

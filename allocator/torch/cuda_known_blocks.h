@@ -1,7 +1,6 @@
 // KnownBlocks: requested size and stream of blocks, by address.
 //
-// Kept for the live blocks of the exact trace's heap (the arena's engine knows this of its own; PageHeap keeps only
-// what it needs to serve) and for addresses in graph pools. Thread-safe.
+// Kept for addresses in graph pools; the engine knows this of an arena's blocks. Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -164,15 +164,11 @@ double CudaDevice::MemoryFraction() const {
   return fraction_;
 }
 
-// The exact trace's heap may take the whole share; the native allocator gets what the heap, or the arena, leaves of it.
+// The native allocator gets what the arena leaves of the share.
 void CudaDevice::ApplyFraction() {
   const double fraction = MemoryFraction();
   const auto share = static_cast<Bytes>(fraction * static_cast<double>(device_bytes_));
   upstream_.SetLimited(serves_ && fraction < 1.0);
-  if (PageHeap* heap = runtime_->heap(); heap != nullptr) {
-    const Bytes configured = environment_.session->config().memory_limit;
-    heap->SetLimit(configured == 0 ? share : std::min(configured, share));
-  }
   if (fraction < 1.0) WarnOfArenaAbove(share);
   runtime_->SetHeldLimit(fraction < 1.0 ? std::max<Bytes>(share, 1) : 0);
   ApplyNativeShare();
@@ -180,7 +176,7 @@ void CudaDevice::ApplyFraction() {
 
 // Its idle chunks go back; what the plan needs of them is mapped again as far as the share allows.
 void CudaDevice::WarnOfArenaAbove(Bytes share) const {
-  if (runtime_->spaces().empty() || blocks_->HeldBytes() <= share) return;
+  if (runtime_->exact() || blocks_->HeldBytes() <= share) return;
   Log(LogSeverity::kWarning,
       "device %d: the plan's arena holds %s, the memory fraction allows %s: requests above it will find no memory; "
       "plan for this share, or set STALLOC_MODE=Torch",
@@ -216,14 +212,9 @@ c10::cuda::CUDACachingAllocator::ShareableHandle CudaDevice::Share(const void* p
 }
 
 void* CudaDevice::BaseAllocation(void* pointer, std::size_t* bytes) const {
-  if (const PlannedSpace* const space = runtime_->SpaceOf(pointer); space != nullptr) {
-    if (bytes != nullptr) *bytes = std::max(space->arena().mapped_end(), EndOfBlock(*space, pointer));
-    return reinterpret_cast<void*>(space->arena().base());
-  }
-  const std::optional<KnownBlock> block = blocks_->of_heap().Find(pointer);
-  TORCH_CHECK(block.has_value(), "invalid device pointer: ", pointer);
-  if (bytes != nullptr) *bytes = BlockBytes(block->requested);
-  return pointer;
+  const PlannedSpace& space = *runtime_->SpaceOf(pointer);
+  if (bytes != nullptr) *bytes = std::max(space.arena().mapped_end(), EndOfBlock(space, pointer));
+  return reinterpret_cast<void*>(space.arena().base());
 }
 
 // History -----------------------------------------------------------------------------------------------------------
@@ -258,7 +249,6 @@ void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::Seg
       segments.push_back(LoneSegment(index_, known, history));
     }
   }
-  for (const KnownBlock& block : blocks_->of_heap().All()) segments.push_back(LoneSegment(index_, block, history));
 }
 
 }  // namespace stalloc

@@ -20,9 +20,8 @@ CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(B
 // What cannot throw comes first, so that End takes back no more than was told.
 void ServedBlocks::Began(void* pointer, Bytes requested, StreamHandle stream) {
   const bool passed = stats_.Allocated(BlockBytes(requested), requested, PoolOf(requested));
-  if (runtime_.heap() != nullptr) of_heap_.Add({pointer, requested, stream});
   try {
-    if (runtime_.heap() != nullptr ? UpdateReserved() || passed : passed) NativeBegan();
+    if (passed) NativeBegan();
     TellBegin(pointer, requested, stream);
   } catch (...) {
     End(pointer);
@@ -54,27 +53,20 @@ void ServedBlocks::TellEnd(const DeviceRuntime::Ending& ending) {
     (*interpreter)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<std::uintptr_t>(ending.pointer));
   }
   if (ending.bytes == 0) return;  // the runtime reports it
-  Block block{ending.requested, ending.stream};
-  if (runtime_.heap() != nullptr) {
-    const KnownBlock known = of_heap_.Remove(ending.pointer).value_or(KnownBlock{});
-    block = {known.requested, known.stream};
-  }
-  stats_.Freed(ending.bytes, block.requested, PoolOf(block.requested));
+  stats_.Freed(ending.bytes, ending.requested, PoolOf(ending.requested));
   if (C10_UNLIKELY(history_.active())) {
-    history_.OnFree({device_, ending.pointer, block.requested, reinterpret_cast<void*>(block.stream)},
+    history_.OnFree({device_, ending.pointer, ending.requested, reinterpret_cast<void*>(ending.stream)},
                     version::UserMetadataOf(native_));
   }
   ReportToProfiler(ending.pointer, -static_cast<std::int64_t>(ending.bytes));
 }
 
 ServedBlocks::Block ServedBlocks::Find(const void* pointer) const noexcept {
-  if (const PlannedSpace* const space = runtime_.SpaceOf(pointer); space != nullptr) {
-    const LiveBlock live = space->engine().FindLive(pointer);
-    const bool starts = space->arena().base() + live.offset == reinterpret_cast<Address>(pointer);
-    return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
-  }
-  const std::optional<KnownBlock> block = of_heap_.Find(pointer);
-  return block.has_value() ? Block{block->requested, block->stream} : Block{};
+  const PlannedSpace* const space = runtime_.SpaceOf(pointer);
+  if (space == nullptr) return {};
+  const LiveBlock live = space->engine().FindLive(pointer);
+  const bool starts = space->arena().base() + live.offset == reinterpret_cast<Address>(pointer);
+  return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
 }
 
 void ServedBlocks::ReportToProfiler(void* pointer, std::int64_t change) const {
@@ -86,15 +78,12 @@ void ServedBlocks::ReportToProfiler(void* pointer, std::int64_t change) const {
 }
 
 Bytes ServedBlocks::HeldBytes() const noexcept {
-  Bytes bytes = runtime_.heap() != nullptr ? runtime_.heap()->GetStats().physical_bytes : 0;
+  Bytes bytes = 0;
   for (const PlannedSpace* const space : runtime_.spaces()) bytes += space->arena().mapped_bytes();
   return bytes;
 }
 
-bool ServedBlocks::UpdateReserved() {
-  const Bytes bytes = HeldBytes();
-  return stats_.SetReserved(bytes, runtime_.heap() != nullptr && bytes > 0 ? 1 : 0);
-}
+bool ServedBlocks::UpdateReserved() { return stats_.SetReserved(HeldBytes()); }
 
 // The engine finds out at marks that streams are done. Fewer blocks of its wait than the history knows frees of: one is
 // complete. Cheap enough for every request while history is recorded.

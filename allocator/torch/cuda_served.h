@@ -1,5 +1,5 @@
 // ServedBlocks: what statistics, history, torch.profiler and Python's memory trace are told of one device's blocks that
-// arena or heap serve.
+// its arenas serve.
 //
 // Native blocks tell all that themselves. Thread-safe. Whoever is told may come back here, to ask for a snapshot as
 // well as for memory: no lock of ours is held meanwhile.
@@ -12,7 +12,6 @@
 
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/torch/cuda_history.h"
-#include "allocator/torch/cuda_known_blocks.h"
 #include "allocator/torch/cuda_stats.h"
 
 namespace stalloc {
@@ -38,10 +37,9 @@ class ServedBlocks {
 
   // The live block that starts there; no bytes: none does.
   [[nodiscard]] Block Find(const void* pointer) const noexcept;
-  [[nodiscard]] const KnownBlocks& of_heap() const noexcept { return of_heap_; }
   [[nodiscard]] CombinedStats& stats() noexcept { return stats_; }
 
-  // What arenas and heap hold of the device. Bytes.
+  // What arenas hold of the device. Bytes.
   [[nodiscard]] Bytes HeldBytes() const noexcept;
   // For the statistics. True where the sum of what is reserved may be a new peak.
   bool UpdateReserved();
@@ -59,7 +57,6 @@ class ServedBlocks {
   DeviceRuntime& runtime_;
   Native& native_;
   AllocationHistory& history_;
-  KnownBlocks of_heap_;
   CombinedStats stats_;
 };
 

@@ -67,10 +67,9 @@ void CombinedStats::Freed(Bytes bytes, Bytes requested, Pool pool) noexcept {
   Lower(kRequestedBytes, type, static_cast<std::int64_t>(requested));
 }
 
-bool CombinedStats::SetReserved(Bytes bytes, std::int64_t segments) noexcept {
+bool CombinedStats::SetReserved(Bytes bytes) noexcept {
   const std::lock_guard lock(mutex_);
-  const bool grew = Set(kReservedBytes, kLarge, static_cast<std::int64_t>(bytes));
-  return Set(kSegments, kLarge, segments) || grew;
+  return Set(kReservedBytes, kLarge, static_cast<std::int64_t>(bytes));
 }
 
 void CombinedStats::SetSample(const Sample& sample) noexcept {

@@ -46,8 +46,8 @@ class CombinedStats {
   // A block of ours begins or ends. `bytes`: rounded. True: a peak may have been passed, call Refresh.
   [[nodiscard]] bool Allocated(Bytes bytes, Bytes requested, Pool pool) noexcept;
   void Freed(Bytes bytes, Bytes requested, Pool pool) noexcept;
-  // What our memory holds on the device now, in how many segments. True: call Refresh.
-  [[nodiscard]] bool SetReserved(Bytes bytes, std::int64_t segments) noexcept;
+  // What our memory holds on the device now, which has no segments. True: call Refresh.
+  [[nodiscard]] bool SetReserved(Bytes bytes) noexcept;
   void SetSample(const Sample& sample) noexcept;
 
   void Refresh(const DeviceStats& native) noexcept;

@@ -10,6 +10,7 @@
 
 #include "allocator/driver/host_driver.h"
 #include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/planned_space.h"
 #include "proto/codec/trace_reader.h"
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
@@ -100,7 +101,7 @@ TEST_F(TraceTest, FastTracingRecordsEveryEventInOrder) {
   runtime_->Free(first);
   runtime_->Free(second);
   EXPECT_EQ(upstream_.recorded().size(), 1u);
-  EXPECT_EQ(runtime_->heap(), nullptr);
+  EXPECT_TRUE(runtime_->spaces().empty());
   const Trace trace = Finish();
   EXPECT_TRUE(trace.complete);
   ASSERT_EQ(trace.events.size(), 8u);
@@ -304,7 +305,7 @@ TEST_F(TraceTest, ARunWhoseLiveBytesFitTheCapIsTracedToItsEndThoughAFragmentingA
   }
   while (!live.empty()) check_and_free(live.begin()->first);
   EXPECT_EQ(upstream_.allocations(), 0);
-  EXPECT_EQ(runtime_->heap()->CheckInvariants(), "");
+  EXPECT_EQ(runtime_->spaces().front()->engine().CheckInvariants(), "");
   EXPECT_EQ(runtime_->Stats().run.live_bytes, kCap);
   EXPECT_EQ(log_.text(), "");
   Trace trace = Finish();

@@ -161,13 +161,13 @@ TEST(CombinedStatsTest, ReservesInTheLargePool) {
   FakeNative native;
   native.Allocate(1 << 20);
   CombinedStats combined;
-  EXPECT_TRUE(combined.SetReserved(Bytes{64} << 20, 1));
+  EXPECT_TRUE(combined.SetReserved(Bytes{64} << 20));
   const DeviceStats stats = combined.Combine(native.stats);
   EXPECT_EQ(stats.reserved_bytes[kAll].current, (64 << 20) + (2 << 20));
   EXPECT_EQ(stats.reserved_bytes[kLarge].current, (64 << 20) + (2 << 20));
   EXPECT_EQ(stats.reserved_bytes[kSmall].current, 0);
-  EXPECT_EQ(stats.segment[kAll].current, 2);
-  EXPECT_FALSE(combined.SetReserved(0, 0));
+  EXPECT_EQ(stats.segment[kAll].current, 1);
+  EXPECT_FALSE(combined.SetReserved(0));
   EXPECT_EQ(combined.Combine(native.stats).reserved_bytes[kAll].current, 2 << 20);
   EXPECT_EQ(combined.Combine(native.stats).reserved_bytes[kAll].peak, (64 << 20) + (2 << 20));
 }

@@ -272,7 +272,7 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_WATCH",
             _OFF,
-            "writes beyond the end of blocks (exact Trace, Alloc) and into freed ones (Alloc) are looked for",
+            "writes beyond the end of blocks and into freed ones are looked for (exact Trace, Alloc)",
             SWITCH,
             "Freed blocks of the arena read as NaN. Slow",
         ),

@@ -1,4 +1,4 @@
-// Arena and PageHeap on device memory: bytes, the last gigabyte, and what the calls cost.
+// Arenas on device memory, of themselves and as exact traces use them: bytes, the last gigabyte, and what calls cost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,11 +6,13 @@
 #include <cmath>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "allocator/arena/arena.h"
-#include "allocator/arena/page_heap.h"
+#include "allocator/runtime/planned_space.h"
 #include "tests/arena/keyed_pattern.h"
 #include "tests/gpu/driver/cuda_under_test.h"
 
@@ -19,6 +21,28 @@ namespace {
 
 constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr Bytes kGiB = Bytes{1} << 30;
+
+// What serves an exact trace. `limit`: bytes; 0: the device's.
+class ExactArena final : private ArenaListener {
+ public:
+  explicit ExactArena(VmmDriver& driver, Bytes limit = 0) : limit_(limit) {
+    std::string why;
+    space_ = PlannedSpace::Create(driver, nullptr, {}, {.dynamic = true, .exact = true, .keep_free = 0}, &why);
+    EXPECT_NE(space_, nullptr) << why;
+    space_->SetListener(this);
+  }
+  void* Allocate(Bytes bytes) { return space_->engine().AllocateUnexpected(bytes, 0, MissReason::kUnplanned).pointer; }
+  Bytes Free(void* block) { return space_->engine().Free(block); }
+  [[nodiscard]] const PlannedSpace& space() const { return *space_; }
+
+ private:
+  void BeforeArenaChange() noexcept override {}
+  void AfterArenaChange() noexcept override {}
+  bool MayHold(Bytes more) noexcept override { return limit_ == 0 || space_->arena().mapped_bytes() + more <= limit_; }
+
+  const Bytes limit_;
+  std::unique_ptr<PlannedSpace> space_;
+};
 
 class CudaArenaTest : public testing::Test {
  protected:
@@ -84,12 +108,11 @@ TEST_F(CudaArenaTest, ManyChunksMapAndGoBack) {
   }
 }
 
-TEST_F(CudaArenaTest, BlocksOfAPageHeapKeepTheirBytesAtTwoPercentAboveTheLivePeak) {
+TEST_F(CudaArenaTest, BlocksOfAnExactTraceKeepTheirBytesAtTwoPercentAboveTheLivePeak) {
   constexpr std::uint64_t kSeed = 31;
   std::mt19937_64 random(kSeed);
   constexpr Bytes kTarget = 6 * kGiB;
-  const auto heap = PageHeap::Create(*device_.driver, kTarget + kTarget / 50);
-  ASSERT_NE(heap, nullptr);
+  ExactArena arena(*device_.driver, kTarget + kTarget / 50);
   struct Block {
     void* address;
     Bytes bytes;
@@ -108,10 +131,10 @@ TEST_F(CudaArenaTest, BlocksOfAPageHeapKeepTheirBytesAtTwoPercentAboveTheLivePea
       buffer.resize(block.bytes / 8);
       device_.read(buffer.data(), reinterpret_cast<Address>(block.address), block.bytes);
       ASSERT_TRUE(HoldsKeyed(buffer.data(), block.bytes, block.key)) << "seed " << kSeed << " step " << step;
-      ASSERT_EQ(heap->Free(block.address), block.bytes);
+      ASSERT_EQ(arena.Free(block.address), block.bytes);
       live_bytes -= block.bytes;
     }
-    void* const address = heap->Allocate(bytes, 0);
+    void* const address = arena.Allocate(bytes);
     ASSERT_NE(address, nullptr) << "seed " << kSeed << " step " << step << ": " << live_bytes << " live";
     buffer.resize(bytes / 8);
     FillKeyed(buffer.data(), bytes, step);
@@ -119,28 +142,28 @@ TEST_F(CudaArenaTest, BlocksOfAPageHeapKeepTheirBytesAtTwoPercentAboveTheLivePea
     live.push_back({address, bytes, step});
     live_bytes += bytes;
   }
-  const PageHeap::Stats stats = heap->GetStats();
-  EXPECT_GT(stats.takedowns, 0u);
-  EXPECT_EQ(heap->CheckInvariants(), "");
-  std::cout << "  live peak " << stats.peak_live_bytes << ", physical peak " << stats.peak_physical_bytes << ", builds "
-            << stats.builds << ", takedowns " << stats.takedowns << ", synchronisations " << stats.synchronizations
-            << "\n";
+  const IdleChunks::Counts counts = arena.space().chunks().GetCounts();
+  EXPECT_GT(counts.times_moved, 0u);
+  EXPECT_EQ(arena.space().engine().CheckInvariants(), "");
+  std::cout << "  live peak " << arena.space().engine().Stats().peak_live_bytes << ", mapped "
+            << arena.space().arena().mapped_bytes() << ", moves " << counts.times_moved << ", waits "
+            << counts.times_waited << "\n";
 }
 
-TEST_F(CudaArenaTest, AFullDeviceServesALargeRequestFromScatteredPages) {
-  const auto heap = PageHeap::Create(*device_.driver, 0);
+TEST_F(CudaArenaTest, AFullDeviceServesALargeRequestFromScatteredChunks) {
+  ExactArena arena(*device_.driver);
   const Bytes piece = 256 * kMiB;
   std::vector<void*> blocks;
-  while (void* block = heap->Allocate(piece, 0)) {
+  while (void* block = arena.Allocate(piece)) {
     blocks.push_back(block);
   }
   ASSERT_GT(blocks.size(), 8u);
   Bytes freed = 0;
   for (std::size_t i = 0; i < blocks.size(); i += 2) {
-    freed += heap->Free(blocks[i]);
+    freed += arena.Free(blocks[i]);
   }
   void* large = nullptr;
-  const double microseconds = Microseconds([&] { large = heap->Allocate(freed, 0); });
+  const double microseconds = Microseconds([&] { large = arena.Allocate(freed); });
   ASSERT_NE(large, nullptr) << freed << " freed bytes do not serve a request of that size";
   std::cout << "  " << freed / kGiB << " GiB out of pieces of 256 MiB: " << microseconds << " us\n";
   device_.WriteWord(reinterpret_cast<Address>(large) + freed - 8, 77);
@@ -148,22 +171,22 @@ TEST_F(CudaArenaTest, AFullDeviceServesALargeRequestFromScatteredPages) {
 }
 
 TEST_F(CudaArenaTest, AWarmStepCallsNoDriver) {
-  const auto heap = PageHeap::Create(*device_.driver, 0);
+  ExactArena arena(*device_.driver);
   const auto step = [&] {
     std::vector<void*> blocks;
     for (Bytes i = 0; i < 1000; ++i) {
-      blocks.push_back(heap->Allocate(i % 3 == 0 ? 512 * (1 + i % 100) : (1 + i % 40) * kMiB + 512 * (i % 2), 0));
+      blocks.push_back(arena.Allocate(i % 3 == 0 ? 512 * (1 + i % 100) : (1 + i % 40) * kMiB + 512 * (i % 2)));
       ASSERT_NE(blocks.back(), nullptr);
     }
     for (void* block : blocks) {
-      heap->Free(block);
+      arena.Free(block);
     }
   };
   const double cold = Microseconds(step);
   step();
-  const std::uint64_t builds = heap->GetStats().builds;
+  const std::uint64_t grown = arena.space().chunks().GetCounts().times_grown;
   const double warm = Microseconds(step);
-  EXPECT_EQ(heap->GetStats().builds, builds);
+  EXPECT_EQ(arena.space().chunks().GetCounts().times_grown, grown);
   std::cout << "  allocate + free: cold " << cold / 1000 << " us, warm " << warm / 1000 << " us\n";
 }
 

@@ -30,13 +30,13 @@ def refusal() -> str:
     return subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.parametrize("moded", ["fast", "alloc"], indirect=True)
+@pytest.mark.parametrize("moded", ["fast", "alloc", "exact"], indirect=True)
 @pytest.mark.parametrize("case", ["queue", "simple_queue", "views", "rebuilt", "lifetime"])
 def test_a_process_of_plain_torch_reads_and_writes_what_is_shared(moded: ModedAdapter, case: str, refusal: str) -> None:
-    if moded.name == "alloc" and refusal:
+    if moded.name != "fast" and refusal:
         pytest.skip(f"the system refuses pidfd_getfd: {refusal}")
     result = moded.case(case, PROGRAM)
-    assert result["served"] == (moded.name == "alloc"), "the case must have met our memory"
+    assert result["served"] == (moded.name != "fast"), "the case must have met our memory"
     assert result.get("unknown_frees", 0) == 0
 
 
@@ -44,11 +44,3 @@ def test_what_the_native_allocator_gave_out_is_shared_by_it(moded: ModedAdapter)
     """Not from its expandable segments: torch 2.11 mistakes their handles where some processes use fabric handles."""
     result = moded.case("native", PROGRAM, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")
     assert result["served"] == (moded.name != "fast")
-
-
-@pytest.mark.parametrize("moded", ["exact"], indirect=True)
-def test_a_block_of_an_exact_trace_is_refused_with_the_ways_out(moded: ModedAdapter) -> None:
-    result = moded.case("refused", PROGRAM)
-    assert result["served"]
-    assert "put together from pages" in result["message"]
-    assert "torch.cuda.MemPool()" in result["message"]

@@ -178,17 +178,5 @@ def lifetime() -> dict[str, Any]:
     return {"served": served(), "unknown_frees": adapter.stats()["unknown_frees"]}
 
 
-def refused() -> dict[str, Any]:
-    """A block that is put together from pages is not shared, and the error says what is."""
-    with iteration() as tensors:
-        message = ""
-        try:
-            tensors[3].untyped_storage()._share_cuda_()
-        except RuntimeError as error:
-            message = str(error)
-        assert intact(tensors)
-    return {"served": served(), "message": message}
-
-
 if __name__ == "__main__":
     adapter.run_case(globals())

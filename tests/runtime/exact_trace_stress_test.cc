@@ -1,22 +1,27 @@
-// PageHeap on real bytes: every block holds a pattern of its own from its allocation to its free, while the physical
-// limit is hardly above the live bytes.
+// Exact traces on real bytes: every block holds a pattern of its own from its allocation to its free, while the limit
+// is hardly above the live bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstdint>
-#include <iostream>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "allocator/arena/page_heap.h"
 #include "allocator/driver/host_driver.h"
+#include "allocator/runtime/device_runtime.h"
+#include "allocator/runtime/planned_space.h"
+#include "planner/trial/instant_fence.h"
 #include "tests/arena/keyed_pattern.h"
+#include "tests/runtime/fake_upstream.h"
+#include "tests/runtime/log_capture.h"
+#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
-namespace {
+namespace exact_traces {
 
 constexpr Bytes kPage = 4 * 1024;
 
@@ -87,7 +92,34 @@ Program MakeProgram(const Mix& mix) {
   return program;
 }
 
-class PageHeapStress : public testing::TestWithParam<Mix> {};
+class ExactTraceTest : public testing::Test {
+ protected:
+  void Start(Bytes capacity, Bytes limit) {
+    driver_ = HostDriver::Create({.capacity = capacity, .granularity = kPage});
+    Result<std::unique_ptr<Recorder>> opened =
+        Recorder::Open({.path = directory_.path() + "/rank00000.trace", .fingerprint = {}});
+    ASSERT_TRUE(opened.ok()) << opened.error();
+    recorder_ = std::move(opened).value();
+    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
+                                                                    .upstream = &upstream_,
+                                                                    .driver = driver_.get(),
+                                                                    .fence = &fence_,
+                                                                    .recorder = recorder_.get(),
+                                                                    .exact = true,
+                                                                    .limit_bytes = limit});
+  }
+  [[nodiscard]] Bytes held() const { return driver_->GetCounts().handle_bytes; }
+
+  LogCapture log_;
+  TemporaryDirectory directory_;
+  FakeUpstream upstream_;
+  InstantFence fence_;
+  std::unique_ptr<HostDriver> driver_;
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<DeviceRuntime> runtime_;
+};
+
+class ExactTraceStress : public ExactTraceTest, public testing::WithParamInterface<Mix> {};
 
 std::vector<Mix> Mixes() {
   constexpr Bytes kMiB = Bytes{1} << 20;
@@ -101,90 +133,48 @@ std::vector<Mix> Mixes() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(, PageHeapStress, testing::ValuesIn(Mixes()),
+INSTANTIATE_TEST_SUITE_P(, ExactTraceStress, testing::ValuesIn(Mixes()),
                          [](const auto& instance) { return instance.param.name; });
 
-TEST_P(PageHeapStress, TwoPercentAboveTheLivePeakIsEnoughAndEveryBlockKeepsItsBytes) {
+TEST_P(ExactTraceStress, TwoPercentAboveTheLivePeakIsEnoughAndEveryBlockKeepsItsBytes) {
   const Mix& mix = GetParam();
   const Program program = MakeProgram(mix);
   const Bytes limit = program.peak + program.peak / 50;
-  const auto host = HostDriver::Create({.capacity = 2 * program.peak, .granularity = kPage});
-  const auto heap = PageHeap::Create(*host, limit);
+  Start(2 * program.peak, limit);
   std::map<std::size_t, void*> live;
   int step_number = 0;
   for (const Step& step : program.steps) {
     const Bytes bytes = BlockBytes(step.bytes);
+    ++step_number;
     if (step.allocate) {
-      void* const block = heap->Allocate(step.bytes, step.stream);
-      const PageHeap::Stats stats = heap->GetStats();
-      ASSERT_NE(block, nullptr) << "seed " << mix.seed << " step " << step_number << ": live " << stats.live_bytes
-                                << " + " << bytes << " of " << limit << ", gaps " << stats.shared_gap_bytes;
-      ASSERT_LE(stats.physical_bytes, limit);
+      void* const block = runtime_->Allocate(step.bytes, step.stream, Origin::kProgram);
+      ASSERT_TRUE(runtime_->Owns(block)) << "seed " << mix.seed << " step " << step_number << ": " << log_.text();
+      ASSERT_LE(held(), limit);
       FillKeyed(block, bytes, step.block);
       live.emplace(step.block, block);
     } else {
       const auto it = live.find(step.block);
       ASSERT_TRUE(HoldsKeyed(it->second, bytes, step.block)) << "seed " << mix.seed << " step " << step_number;
-      if (step.record) {
-        heap->RecordStream(it->second, step.stream + 1);
-      }
-      ASSERT_EQ(heap->Free(it->second), bytes);
+      if (step.record) runtime_->RecordStream(it->second, step.stream + 1);
+      runtime_->Free(it->second);
       live.erase(it);
     }
-    if (++step_number % 500 == 0) {
-      ASSERT_EQ(heap->CheckInvariants(), "") << "seed " << mix.seed << " step " << step_number;
+    if (step_number % 500 == 0) {
+      ASSERT_EQ(runtime_->spaces().front()->engine().CheckInvariants(), "") << mix.seed << " step " << step_number;
     }
   }
-  const PageHeap::Stats stats = heap->GetStats();
-  EXPECT_EQ(stats.peak_live_bytes, program.peak);
-  EXPECT_GT(stats.takedowns, 0u) << "the limit was never felt: the test tests nothing";
-  std::cout << "  live peak " << program.peak << ", physical peak " << stats.peak_physical_bytes << ", hits "
-            << stats.cache_hits << ", builds " << stats.builds << ", takedowns " << stats.takedowns
-            << ", synchronisations " << stats.synchronizations << "\n";
+  const RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(stats.run.live_bytes, program.peak);
+  EXPECT_EQ(stats.upstream, 0u);
+  EXPECT_GT(stats.lent.times_moved, 0u) << "the limit was never felt: the test tests nothing";
 }
 
-// The bound of page_heap.h: when the heap gives up, the live bytes, the request in pages and the gaps are above the
-// limit.
-TEST_P(PageHeapStress, OutOfMemoryMeansThatLiveBytesRequestAndGapsExceedTheLimit) {
-  const Mix& mix = GetParam();
-  const Program program = MakeProgram(mix);
-  const Bytes limit = program.peak / 4 * 3 / kPage * kPage;
-  const auto host = HostDriver::Create({.capacity = 2 * program.peak, .granularity = kPage});
-  const auto heap = PageHeap::Create(*host, limit);
-  std::map<std::size_t, void*> live;
-  int refused = 0;
-  for (const Step& step : program.steps) {
-    if (!step.allocate) {
-      if (const auto it = live.find(step.block); it != live.end()) {
-        ASSERT_TRUE(HoldsKeyed(it->second, BlockBytes(step.bytes), step.block));
-        heap->Free(it->second);
-        live.erase(it);
-      }
-      continue;
-    }
-    if (void* const block = heap->Allocate(step.bytes, step.stream); block != nullptr) {
-      FillKeyed(block, BlockBytes(step.bytes), step.block);
-      live.emplace(step.block, block);
-      continue;
-    }
-    ++refused;
-    const PageHeap::Stats stats = heap->GetStats();
-    ASSERT_EQ(stats.cached_bytes, 0u) << "gave up with freed blocks in the cache";
-    ASSERT_GT(stats.live_bytes + RoundUp(BlockBytes(step.bytes), kPage) + stats.shared_gap_bytes, limit);
-    // And the gaps are small: far less than a page for each live block.
-    ASSERT_LT(stats.shared_gap_bytes, stats.live_blocks * kPage / 2 + kPage);
-  }
-  EXPECT_GT(refused, 0);
-  EXPECT_EQ(heap->CheckInvariants(), "");
-}
-
-TEST(PageHeapThreadsTest, ThreadsShareAHeapThatHoldsHardlyMoreThanTheirLiveBytes) {
+TEST_F(ExactTraceTest, ThreadsShareAnArenaThatHoldsHardlyMoreThanTheirLiveBytes) {
   constexpr std::uint64_t kThreads = 4;
   constexpr Bytes kShare = Bytes{3} << 20;  // live bytes of a thread at most
   constexpr std::uint64_t kSeed = 909;
   const Bytes limit = kThreads * kShare * 105 / 100;
-  const auto host = HostDriver::Create({.capacity = 2 * limit, .granularity = kPage});
-  const auto heap = PageHeap::Create(*host, limit);
+  Start(2 * limit, limit);
   const auto work = [&](std::uint64_t thread) {
     std::mt19937_64 random(kSeed + thread);
     struct Block {
@@ -199,39 +189,29 @@ TEST(PageHeapThreadsTest, ThreadsShareAHeapThatHoldsHardlyMoreThanTheirLiveBytes
       const Block block = live.back();
       live.pop_back();
       ASSERT_TRUE(HoldsKeyed(block.address, block.bytes, block.key)) << "seed " << kSeed << " thread " << thread;
-      if (random() % 16 == 0) {
-        heap->RecordStream(block.address, 99);
-      }
-      ASSERT_EQ(heap->Free(block.address), block.bytes);
+      if (random() % 16 == 0) runtime_->RecordStream(block.address, 99);
+      runtime_->Free(block.address);
       live_bytes -= block.bytes;
     };
     for (std::uint64_t step = 0; step < 800; ++step) {
       const Bytes bytes =
           BlockBytes(random() % 2 == 0 ? LogUniform(random, 1, kPage) : LogUniform(random, kPage, kShare / 4));
-      while (live_bytes + bytes > kShare) {
-        free_one();
-      }
-      void* const address = heap->Allocate(bytes, thread);
-      ASSERT_NE(address, nullptr) << "seed " << kSeed << " thread " << thread << " step " << step;
+      while (live_bytes + bytes > kShare) free_one();
+      void* const address = runtime_->Allocate(bytes, thread, Origin::kProgram);
+      ASSERT_TRUE(runtime_->Owns(address)) << "seed " << kSeed << " thread " << thread << " step " << step;
       FillKeyed(address, bytes, thread << 32 | step);
       live.push_back({address, bytes, thread << 32 | step});
       live_bytes += bytes;
     }
-    while (!live.empty()) {
-      free_one();
-    }
+    while (!live.empty()) free_one();
   };
   std::vector<std::thread> threads;
-  for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back(work, thread);
-  }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
-  EXPECT_EQ(heap->CheckInvariants(), "");
-  EXPECT_EQ(heap->GetStats().live_blocks, 0u);
-  EXPECT_LE(heap->GetStats().peak_physical_bytes, limit);
+  for (std::uint64_t thread = 0; thread < kThreads; ++thread) threads.emplace_back(work, thread);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(runtime_->spaces().front()->engine().CheckInvariants(), "");
+  EXPECT_EQ(runtime_->Stats().live_bytes, 0u);
+  EXPECT_LE(runtime_->Stats().run.held_bytes, limit);
 }
 
-}  // namespace
+}  // namespace exact_traces
 }  // namespace stalloc
