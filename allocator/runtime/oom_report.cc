@@ -10,7 +10,7 @@
 
 #include "allocator/base/clock.h"
 #include "allocator/base/log.h"
-#include "allocator/runtime/json_writer.h"
+#include "proto/model/json_writer.h"
 #include "allocator/runtime/report_file.h"
 #include "allocator/runtime/session.h"
 #include "allocator/runtime/stats_fields.h"
@@ -52,7 +52,7 @@ void WriteHead(const OutOfMemoryFacts& facts, std::uint32_t rank, Writer* json) 
 }
 
 void WritePlan(const OutOfMemoryFacts& facts, Writer* json) {
-  if (facts.plan == nullptr) return json->Null("plan");
+  if (facts.plan == nullptr) return (void)json->Null("plan");
   const EngineStats& engine = facts.stats.engine;
   json->BeginObject("plan");
   json->Field("arena_base", Hex(facts.arena->base()).text);
@@ -89,9 +89,9 @@ void WriteEntries(const PlanEntries& entries, const LiveBlock& block, Writer* js
   json->Field("candidates", candidates.size());
   json->BeginArray("entries");
   for (const PlanEntries::Named& entry : candidates.first(std::min(candidates.size(), kEntriesShown))) {
-    json->BeginElements();
-    json->Element(entry.script);
-    json->Element(entry.entry);
+    json->BeginArray();
+    json->Value(entry.script);
+    json->Value(entry.entry);
     json->EndArray();
   }
   json->EndArray();
@@ -205,7 +205,7 @@ const char* OomReports::Write(const OutOfMemoryFacts& facts) noexcept {
   char* const path = paths_[written_++];
   std::snprintf(path, sizeof(paths_[0]), "%s/rank%05u.pid%d.oom%d.json", directory_.c_str(), rank_,
                 static_cast<int>(getpid()), written_);
-  Writer json(path);
+  Writer json({}, path);
   json.BeginObject();
   WriteHead(facts, rank_, &json);
   if (facts.live != nullptr) WritePhase(facts.live->PlaceOf(facts.live->present()), &json);

@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "allocator/runtime/json_writer.h"
+#include "proto/model/json_writer.h"
 
 namespace stalloc {
 namespace {
@@ -90,13 +90,13 @@ struct RunSignature::Figures : Sums {
     json->Field("growth", growth);
     json->Field("order", digits);
     json->BeginArray("others");
-    json->Element(other_requests);
-    json->Element(other_bytes);
+    json->Value(other_requests);
+    json->Value(other_bytes);
     json->EndArray();
     json->BeginArray("sizes");
     for (const auto& [size, count] : counts) {
-      json->Element(size);
-      json->Element(count);
+      json->Value(size);
+      json->Value(count);
     }
     json->EndArray();
   }

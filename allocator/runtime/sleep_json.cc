@@ -1,6 +1,6 @@
 #include "allocator/runtime/sleep_json.h"
 
-#include "allocator/runtime/json_writer.h"
+#include "proto/model/json_writer.h"
 
 namespace stalloc {
 

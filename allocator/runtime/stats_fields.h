@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "allocator/runtime/device_runtime.h"
-#include "allocator/runtime/json_writer.h"
+#include "proto/model/json_writer.h"
 
 namespace stalloc {
 

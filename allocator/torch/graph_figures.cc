@@ -1,6 +1,6 @@
 #include "allocator/torch/graph_figures.h"
 
-#include "allocator/runtime/json_writer.h"
+#include "proto/model/json_writer.h"
 
 namespace stalloc {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <thread>
 
-#include "allocator/runtime/json_writer.h"
+#include "proto/model/json_writer.h"
 #include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "allocator/driver/host_driver.h"
-#include "allocator/runtime/json_writer.h"
+#include "proto/model/json_writer.h"
 #include "allocator/runtime/report_file.h"
 #include "tests/record/heap_counter.h"
 #include "tests/runtime/fake_upstream.h"
