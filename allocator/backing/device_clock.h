@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "allocator/backing/tuning.h"
+#include "allocator/base/mutex.h"
 #include "allocator/driver/fence_events.h"
 #include "allocator/engine/plan_engine.h"
 
@@ -23,18 +24,15 @@ class DeviceClock {
   // Records an event behind all that the device has been given. Where another thread does that just now, or the device
   // offers none, nothing happens.
   void Tick() noexcept {
-    const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (fence_ == nullptr || !lock.owns_lock()) return;
-    const std::uint64_t stamp = engine_.NewStamp();
-    const StreamFence::Event event = fence_->RecordAll();
-    if (event == 0) return;
-    if (const StreamFence::Event dropped = events_.Add(stamp, event); dropped != 0) fence_->Recycle(dropped);
+    if (fence_ == nullptr || !mutex_.try_lock()) return;
+    Record();
+    mutex_.unlock();
   }
 
   // All that was given to the device before this stamp was drawn is done. Asks the device: its events come to pass in
   // the order in which they were recorded, so the newest that is done decides.
   [[nodiscard]] std::uint64_t Done() noexcept {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     std::uint32_t at = events_.size();
     while (at > 0 && !fence_->Done(events_.At(at - 1).event)) --at;
     if (at > 0) done_ = events_.At(at - 1).stamp;
@@ -43,12 +41,18 @@ class DeviceClock {
   }
 
  private:
+  void Record() noexcept STALLOC_REQUIRES(mutex_) {
+    const std::uint64_t stamp = engine_.NewStamp();
+    const StreamFence::Event event = fence_->RecordAll();
+    if (event == 0) return;
+    if (const StreamFence::Event dropped = events_.Add(stamp, event); dropped != 0) fence_->Recycle(dropped);
+  }
+
   StreamFence* const fence_;
   PlanEngine& engine_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  FenceEvents<tuning::kMarksBehind> events_;
-  std::uint64_t done_ = 0;
+  Mutex mutex_;
+  FenceEvents<tuning::kMarksBehind> events_ STALLOC_GUARDED_BY(mutex_);
+  std::uint64_t done_ STALLOC_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stalloc

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "allocator/base/clock.h"
+#include "allocator/base/mutex.h"
 
 namespace stalloc {
 namespace {
@@ -60,20 +61,25 @@ auto IdleChunks::ChangeArena(Change&& change) noexcept {
 }
 
 Bytes IdleChunks::GiveBack(std::uint64_t since) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return GiveBackIdle(since);
 }
 
 Bytes IdleChunks::TryGiveBack() noexcept {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() ? GiveBackIdle(kNow) : 0;
+  if (!mutex_.try_lock()) return 0;
+  const Bytes released = GiveBackIdle(kNow);
+  mutex_.unlock();
+  return released;
 }
 
 Bytes IdleChunks::GiveBackIdle(std::uint64_t since) noexcept {
   std::vector<Arena::Range> chunks = arena_.Chunks();
   if (chunks.empty()) return 0;
   engine_.AwaitOtherDevices();
-  std::erase_if(chunks, [&](const Arena::Range& chunk) { return !WithdrawChunk(chunk, since); });
+  std::erase_if(chunks, [&](const Arena::Range& chunk) {
+    mutex_.AssertHeld();
+    return !WithdrawChunk(chunk, since);
+  });
   if (chunks.empty()) return 0;
   const Bytes released = driver_.Synchronize().ok() ? Release(chunks) : 0;
   RestoreBacked(chunks);
@@ -82,6 +88,7 @@ Bytes IdleChunks::GiveBackIdle(std::uint64_t since) noexcept {
 }
 
 Bytes IdleChunks::Release(std::span<const Arena::Range> chunks) noexcept {
+  mutex_.AssertHeld();
   if (chunks.empty()) return 0;
   const Bytes released = ChangeArena([&] { return arena_.ReleaseIdle(chunks); });
   counts_.lent_bytes += released;
@@ -89,17 +96,18 @@ Bytes IdleChunks::Release(std::span<const Arena::Range> chunks) noexcept {
 }
 
 DriverStatus IdleChunks::OwnBorrowed(std::span<const Arena::Range> ranges) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return ChangeArena([&] { return arena_.OwnBorrowed(ranges); });
 }
 
 void IdleChunks::ReleaseOwned(const Arena::Range& range) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (Sum(arena_.HolesIn(range.offset, range.bytes)) == range.bytes) return;
   ChangeArena([&] { return arena_.ReleaseIdle({&range, 1}); });
 }
 
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
+  mutex_.AssertHeld();
   if (chunks.empty()) return {};
   const DriverStatus status = ChangeArena([&] { return arena_.MapAsChunks(chunks); });
   if (status.ok()) counts_.lent_bytes -= std::min(counts_.lent_bytes, Sum(chunks));
@@ -107,7 +115,7 @@ DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept
 }
 
 bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const Arena::Range range{offset, bytes};
   const Bytes missing = Missing(range).bytes;
   if (missing == 0) return true;  // another thread has just brought it back
@@ -146,19 +154,19 @@ bool IdleChunks::MayHold(Bytes more) const noexcept {
 }
 
 void IdleChunks::TakenByOthers(Bytes bytes) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const Bytes most = most_.load(std::memory_order_relaxed);
   most_.store(std::max(arena_.mapped_bytes(), most - std::min(most, bytes)), std::memory_order_relaxed);
 }
 
 void IdleChunks::TryAgain() noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
   free_.AskAgain();
 }
 
 void IdleChunks::BeginIteration() noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
   if (!free_.is_free()) {
     moved_while_full_ = counts_.move_nanoseconds;
@@ -250,7 +258,7 @@ void IdleChunks::Move(const Moves& moves) noexcept {
 }
 
 void IdleChunks::MapAhead() noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!free_.Take(plan_end_, [](Bytes) { return true; })) return;
   (void)Map({0, plan_end_});
 }
@@ -268,7 +276,7 @@ void IdleChunks::OnMark() noexcept {
 
 // Into any hole, or above all; now by what events say, now behind a wait.
 void IdleChunks::MoveSome() noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   std::vector<Arena::Range> places = arena_.HolesIn(0, end_);
   const Bytes above = tuning::kMovedAtMarks * arena_.chunk_bytes();
   if (end_ + above <= arena_.borrow_begin()) places.push_back({end_, above});
@@ -345,6 +353,7 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
   for (const Arena::Range& range : ranges) {
     Offset at = range.offset;
     const auto restore = [&](Offset until) {
+      mutex_.AssertHeld();
       if (until <= at) return;
       if (at < end_) engine_.Restore(at, std::min(until, end_) - at);
       if (at <= end_ && until > end_) {
@@ -388,7 +397,7 @@ void IdleChunks::Counts::Add(const Counts& other) noexcept {
 }
 
 IdleChunks::Counts IdleChunks::GetCounts() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return counts_;
 }
 

@@ -18,6 +18,7 @@
 #include "allocator/backing/device_clock.h"
 #include "allocator/backing/free_memory.h"
 #include "allocator/backing/tuning.h"
+#include "allocator/base/mutex.h"
 #include "allocator/engine/place/idle_gaps.h"
 #include "allocator/engine/plan_engine.h"
 
@@ -104,7 +105,9 @@ class IdleChunks final : public ArenaBacking {
   void MoveAtMarks() noexcept { moves_ = moves_at_marks_ = true; }
 
   // For allocator/sleep. As long as the lock is held nobody else maps, moves or gives back; the others REQUIRE it.
-  [[nodiscard]] std::unique_lock<std::mutex> Hold() noexcept { return std::unique_lock(mutex_); }
+  [[nodiscard]] std::unique_lock<Mutex> Hold() noexcept STALLOC_NO_THREAD_SAFETY_ANALYSIS {
+    return std::unique_lock(mutex_);
+  }
   // Unmaps whole chunks, which stay withdrawn; bytes. REQUIRES: they are, and the device is done with them. What the
   // driver refuses stays mapped.
   Bytes Release(std::span<const Arena::Range> chunks) noexcept;
@@ -134,12 +137,12 @@ class IdleChunks final : public ArenaBacking {
   };
 
   // All of them REQUIRE: mutex_ is held.
-  Bytes GiveBackIdle(std::uint64_t since) noexcept;
+  Bytes GiveBackIdle(std::uint64_t since) noexcept STALLOC_REQUIRES(mutex_);
   template <typename Change>
-  auto ChangeArena(Change&& change) noexcept;  // the listener hears of it
-  [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept;
-  [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept;
-  [[nodiscard]] bool Map(const Arena::Range& range) noexcept;
+  auto ChangeArena(Change&& change) noexcept STALLOC_REQUIRES(mutex_);  // the listener hears of it
+  [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool Map(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);
   // What PyTorch would hold of the traced run; where more lives than there, not as much more as was lost there.
   [[nodiscard]] Bytes GrowsUpTo(Bytes peak_live) const noexcept {
     return std::max(Times(std::max(peak_live, traced_peak_), std::min(growth_, tuning::kLeastGrowth)), others_);
@@ -150,49 +153,57 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] static Bytes Times(Bytes bytes, double factor) noexcept {
     return static_cast<Bytes>(static_cast<double>(bytes) * factor);
   }
-  [[nodiscard]] bool Grow(const Arena::Range& range, Bytes missing) noexcept;
-  [[nodiscard]] bool MayMove() const noexcept;
-  [[nodiscard]] bool MayHaveToMove() const noexcept;  // no lock is needed
-  [[nodiscard]] bool MayHold(Bytes more) const noexcept;
-  void ReleaseSurplus() noexcept;
-  [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept;
-  [[nodiscard]] std::uint64_t Done() noexcept;  // stamp: what the device is known to be done with
-  void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept;
-  void Move(const Moves& moves) noexcept;
+  [[nodiscard]] bool Grow(const Arena::Range& range, Bytes missing) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool MayMove() const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool MayHaveToMove() const noexcept;      // no lock is needed
+  [[nodiscard]] bool MayHold(Bytes more) const noexcept;  // no lock is needed
+  void ReleaseSurplus() noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t Done() noexcept
+      STALLOC_REQUIRES(mutex_);  // stamp: what the device is known to be done with
+  void MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept STALLOC_REQUIRES(mutex_);
+  void Move(const Moves& moves) noexcept STALLOC_REQUIRES(mutex_);
   void MoveSome() noexcept;
-  [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept;
-  [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept;
+  [[nodiscard]] std::uint64_t UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<Part> Movable(const Arena::Range& but, std::uint64_t now) const noexcept
+      STALLOC_REQUIRES(mutex_);
   // Chunks that were last used before the stamp `done`.
-  [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept;
-  [[nodiscard]] bool WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) noexcept;
+  [[nodiscard]] Moves WithdrawFor(const Arena::Range& range, std::uint64_t now, std::uint64_t done) noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) noexcept STALLOC_REQUIRES(mutex_);
 
   VmmDriver& driver_;
   Arena& arena_;
   PlanEngine& engine_;
   DeviceClock clock_;
-  std::uint64_t waited_ = 0;           // stamp: when the device was last waited for; guarded by mutex_
-  const std::int64_t begin_;           // nanoseconds
-  std::int64_t moved_while_full_ = 0;  // nanoseconds in moves, up to the last iteration on a full card
-  const Bytes traced_peak_;            // live
-  const double growth_;                // of the live peak, up to which the arena grows before it reuses what it has
-  const Bytes others_;                 // what PyTorch would hold of the traced run; 0: not known
-  const Offset plan_end_;              // above it there are no slots
+  std::uint64_t waited_ STALLOC_GUARDED_BY(mutex_) =
+      0;                      // stamp: when the device was last waited for; guarded by mutex_
+  const std::int64_t begin_;  // nanoseconds
+  std::int64_t moved_while_full_ STALLOC_GUARDED_BY(mutex_) =
+      0;                     // nanoseconds in moves, up to the last iteration on a full card
+  const Bytes traced_peak_;  // live
+  const double growth_;      // of the live peak, up to which the arena grows before it reuses what it has
+  const Bytes others_;       // what PyTorch would hold of the traced run; 0: not known
+  const Offset plan_end_;    // above it there are no slots
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   std::atomic<bool> moves_;                      // a chunk has moved, or will
   const SlotUses uses_;                          // of chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
-  mutable std::mutex mutex_;
-  FreeMemory free_;                                              // guarded by mutex_, but for is_free()
-  std::array<std::uint64_t, tuning::kIdleIterations> begins_{};  // stamps of the latest iterations; guarded by mutex_
-  std::size_t iterations_ = 0;                                   // guarded by mutex_
-  std::atomic<std::size_t> settles_{0};                          // for so many iterations; written under mutex_
-  std::atomic<bool> was_full_{false};                            // set under mutex_
-  Offset end_;               // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
-  std::atomic<Bytes> most_;  // that was mapped at a time; written under mutex_
-  Counts counts_;
-  bool moves_at_marks_ = false;
-  std::minstd_rand random_;  // what moves then
+  mutable Mutex mutex_;
+  FreeMemory free_;  // guarded by mutex_, but for is_free()
+  std::array<std::uint64_t, tuning::kIdleIterations> begins_
+      STALLOC_GUARDED_BY(mutex_){};                        // stamps of the latest iterations; guarded by mutex_
+  std::size_t iterations_ STALLOC_GUARDED_BY(mutex_) = 0;  // guarded by mutex_
+  std::atomic<std::size_t> settles_{0};                    // for so many iterations; written under mutex_
+  std::atomic<bool> was_full_{false};                      // set under mutex_
+  Offset end_
+      STALLOC_GUARDED_BY(mutex_);  // of what was mapped at any time: holes below are withdrawn; guarded by mutex_
+  std::atomic<Bytes> most_;        // that was mapped at a time; written under mutex_
+  Counts counts_ STALLOC_GUARDED_BY(mutex_);
+  bool moves_at_marks_ = false;                         // set before others call
+  std::minstd_rand random_ STALLOC_GUARDED_BY(mutex_);  // what moves then
 };
 
 }  // namespace stalloc

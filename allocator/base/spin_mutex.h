@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "allocator/base/futex.h"
+#include "allocator/base/thread_annotations.h"
 
 namespace stalloc {
 
@@ -24,25 +25,28 @@ inline void SpinPause() noexcept { asm volatile("yield"); }
 inline void SpinPause() noexcept {}
 #endif
 
-class SpinMutex {
+class STALLOC_CAPABILITY SpinMutex {
  public:
   constexpr SpinMutex() noexcept = default;
   SpinMutex(const SpinMutex&) = delete;
   SpinMutex& operator=(const SpinMutex&) = delete;
 
-  void lock() noexcept {
+  void lock() noexcept STALLOC_ACQUIRE() STALLOC_NO_THREAD_SAFETY_ANALYSIS {
     std::uint32_t expected = kFree;
     if (!state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed)) {
       LockSlowly();
     }
   }
 
-  [[nodiscard]] bool try_lock() noexcept {
+  [[nodiscard]] bool try_lock() noexcept STALLOC_TRY_ACQUIRE(true) STALLOC_NO_THREAD_SAFETY_ANALYSIS {
     std::uint32_t expected = kFree;
     return state_.compare_exchange_strong(expected, kHeld, std::memory_order_acquire, std::memory_order_relaxed);
   }
 
-  void unlock() noexcept {
+  // As Mutex::AssertHeld.
+  void AssertHeld() const noexcept STALLOC_ASSERTS_HELD {}
+
+  void unlock() noexcept STALLOC_RELEASE() STALLOC_NO_THREAD_SAFETY_ANALYSIS {
     if (state_.exchange(kFree, std::memory_order_release) == kHeldWithSleepers) FutexWakeOne(state_);
   }
 
@@ -53,7 +57,7 @@ class SpinMutex {
   static constexpr int kSpins =
       100;  // about 1-4 us: longer than a critical section, shorter than a sleep and a wake-up
 
-  [[gnu::noinline]] void LockSlowly() noexcept {
+  [[gnu::noinline]] void LockSlowly() noexcept STALLOC_NO_THREAD_SAFETY_ANALYSIS {
     for (int spin = 0; spin < kSpins; ++spin) {
       SpinPause();
       if (state_.load(std::memory_order_relaxed) == kFree && try_lock()) return;

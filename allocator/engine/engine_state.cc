@@ -88,6 +88,7 @@ std::size_t PlanEngine::CopyLiveBlocks(std::span<LiveBlock> blocks) const noexce
   const Lock lock(mutex_);
   std::size_t count = 0;
   occupancy_.ForEachDownwards([&](const LiveRecord& record) {
+    mutex_.AssertHeld();
     if (!IsInUse(record)) return;
     if (count < blocks.size()) blocks[count] = Describe(record);
     ++count;

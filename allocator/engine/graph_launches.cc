@@ -71,6 +71,7 @@ Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, st
   const auto is_obstacle = [](const LiveRecord& record) { return !FreedBlocks::IsReusable(record); };
   GranuleRange best;
   lent_.ForEachOpen([&](GranuleRange open) {
+    mutex_.AssertHeld();
     while (open.lo < open.hi) {
       const LiveRecord* const obstacle = occupancy_.LastIn(open.lo, open.hi, is_obstacle);
       const GranuleRange room{obstacle != nullptr ? std::max(obstacle->end(), open.lo) : open.lo, open.hi};
@@ -118,9 +119,11 @@ PlanEngine::Launch PlanEngine::BeginLaunch(std::size_t pool, const GraphRanges& 
   lent_.NoteLauncher(pool);
   if (lent_.FirstUsed(graph) != nullptr) return Launch::kCarriedGone;
   const auto in_the_way = [this](const GranuleRange& range) {
+    mutex_.AssertHeld();
     return occupancy_.LastIn(range.lo, range.hi, &PlanEngine::IsProgramsBlock) != nullptr;
   };
   lent_.OnLaunch(pool, [this](const GranuleRange& range) {
+    mutex_.AssertHeld();
     const LiveRecord* const record = occupancy_.Find(range.lo);
     return record != nullptr && IsProgramsBlock(*record) && record->end() == range.hi;
   });
@@ -134,7 +137,9 @@ PlanEngine::Launch PlanEngine::BeginLaunch(std::size_t pool, const GraphRanges& 
 
 void PlanEngine::NoteBlocksInTheWay(const GraphRanges& graph) noexcept {
   const auto note = [this](const GranuleRange& range) {
+    mutex_.AssertHeld();
     (void)occupancy_.LastIn(range.lo, range.hi, [this](const LiveRecord& record) {
+      mutex_.AssertHeld();
       if (IsProgramsBlock(record)) lent_.NoteInTheWay(record.granules);
       return false;
     });
@@ -146,12 +151,14 @@ void PlanEngine::NoteBlocksInTheWay(const GraphRanges& graph) noexcept {
 bool PlanEngine::MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept {
   StreamNeeds needs;
   const auto gather = [&](const GranuleRange& range) {
+    mutex_.AssertHeld();
     LetGoOfLaunches(range);
     return freed_.Gather(range.lo, range.hi, stream, needs);
   };
   if (!std::ranges::all_of(graph.own, gather) || !std::ranges::all_of(graph.gives, gather)) return false;
   if (!needs.empty() && !clocks_.can_order()) return false;
   const auto occupy = [&](const GranuleRange& range) {
+    mutex_.AssertHeld();
     freed_.Take(range.lo, range.hi, stream);
     OccupyForLaunch(range, stream);
     lent_.NoteWritten(range);
@@ -159,7 +166,10 @@ bool PlanEngine::MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock&
   std::ranges::for_each(graph.own, occupy);
   std::ranges::for_each(graph.gives, occupy);
   if (needs.empty() || clocks_.Order(stream, needs, lock)) return true;
-  const auto put_back = [&](const GranuleRange& range) { freed_.PutBack(range.lo, needs); };
+  const auto put_back = [&](const GranuleRange& range) {
+    mutex_.AssertHeld();
+    freed_.PutBack(range.lo, needs);
+  };
   std::ranges::for_each(graph.own, put_back);
   std::ranges::for_each(graph.gives, put_back);
   return false;

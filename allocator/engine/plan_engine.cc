@@ -158,6 +158,7 @@ bool PlanEngine::AddHome(const StreamBinding& binding, StreamIndex stream, Strea
   const std::uint64_t stamp = binding.settled() ? clocks_.NewStamp() : binding.until();
   return needs.Add(binding.home(), stamp) &&
          clocks_.AllDebts(binding.home(), [&](StreamIndex other, std::uint64_t until) {
+           mutex_.AssertHeld();
            return clocks_.IsOrdered(stream, other, until) || needs.Add(other, until);
          });
 }
@@ -169,7 +170,10 @@ bool PlanEngine::AddHome(const StreamBinding& binding, StreamIndex stream, Strea
   if (!withdrawn_.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed_.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing_ == nullptr) return MissReason::kUnbacked;
-  const auto ask = [&](MayTake may_take) { return AskBacking(place.granule, request.granules, may_take, lock); };
+  const auto ask = [&](MayTake may_take) {
+    mutex_.AssertHeld();
+    return AskBacking(place.granule, request.granules, may_take, lock);
+  };
   const bool backed =
       space_.IsSmall(request.granules) ? backing_->Spare() > 0 && ask(MayTake::kSpare) : ask(MayTake::kMore);
   if (!active()) return MissReason::kInactive;
@@ -190,6 +194,7 @@ bool PlanEngine::AskBacking(Granules granule, Granules granules, MayTake may_tak
 // From now on the blocks of this stream leave a trace at their frees.
 void PlanEngine::ForgetPrivacyOf(StreamIndex home) noexcept {
   occupancy_.ForEachDownwards([&](const LiveRecord& record) {
+    mutex_.AssertHeld();
     if (record.stream != home) return;
     occupancy_.Find(record.granule)->flags &= static_cast<std::uint16_t>(~LiveRecord::kPrivate);
   });
@@ -276,7 +281,8 @@ Bytes PlanEngine::Free(const FreeTicket& ticket, std::optional<StreamHandle> cur
   return End(*RecordAt(ticket.pointer), current, lock);
 }
 
-[[gnu::always_inline]] inline Bytes PlanEngine::End(LiveRecord& block, std::optional<StreamHandle> current, Lock& lock) noexcept {
+[[gnu::always_inline]] inline Bytes PlanEngine::End(LiveRecord& block, std::optional<StreamHandle> current,
+                                                    Lock& lock) noexcept {
   const Bytes bytes = block.bytes();
   if (block.Is(LiveRecord::kWatched)) observations_.Freed(block, matcher_.cursor(), matcher_.in_sync());
   Vacate(block);
@@ -345,7 +351,10 @@ void PlanEngine::OnMark(const Mark& mark) noexcept {
   Lock lock(mutex_);
   const bool begins_iteration = mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin;
   if (const auto next = cursor_.NextInCycle(); begins_iteration && next && !turns_.empty()) {
-    const auto is_live = [this](Granules granule) { return LiveAt(AddressOf(granule)) != nullptr; };
+    const auto is_live = [this](Granules granule) {
+      mutex_.AssertHeld();
+      return LiveAt(AddressOf(granule)) != nullptr;
+    };
     cursor_.LeaveOut(turns_.Skipped(*next, is_live));
   }
   if (cursor_.OnMark(mark, matcher_.cursor())) Follow();

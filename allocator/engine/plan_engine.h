@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +16,7 @@
 
 #include "allocator/base/check.h"
 #include "allocator/base/deferred_ranges.h"
+#include "allocator/base/mutex.h"
 #include "allocator/base/part_stamps.h"
 #include "allocator/base/spin_mutex.h"
 #include "allocator/engine/follow/matcher.h"
@@ -180,8 +180,10 @@ class PlanEngine {
     const Lock lock(mutex_);
     space_.SetMapped(WholeGranules(mapped_bytes));
   }
-  // Most of what the plan expects varies in size: its arena's memory will move.
-  [[nodiscard]] bool VariesMostly() const noexcept { return space_.gaps().VariesMostly(); }
+  // Most of what the plan expects varies in size: its arena's memory will move. Of the plan alone, which stays.
+  [[nodiscard]] bool VariesMostly() const noexcept STALLOC_NO_THREAD_SAFETY_ANALYSIS {
+    return space_.gaps().VariesMostly();
+  }
   // Who is asked for withdrawn and further memory; null (at first): nobody, such requests miss. Call before the first
   // request.
   void SetBacking(ArenaBacking* backing) noexcept {
@@ -278,7 +280,7 @@ class PlanEngine {
   [[nodiscard]] PlanPosition Position() const noexcept;
   // What the run has shown of entries that varied or were not served as planned (observations.h), up to the blocks that
   // still live; no entries where the plan has none that vary. Allocates, cold.
-  [[nodiscard]] ObservedDevice Observed() const;
+  [[nodiscard]] ObservedDevice Observed() const STALLOC_NO_THREAD_SAFETY_ANALYSIS;  // some of it never changes
 
   // Walks every invariant (no two live blocks overlap, bitset and table agree, counters add up). Empty: fine.
   [[nodiscard]] std::string CheckInvariants() const {
@@ -287,14 +289,16 @@ class PlanEngine {
   }
 
  private:
-  using Lock = std::unique_lock<SpinMutex>;
+  using Lock = OpenableLock<SpinMutex>;
   using Place = LoadedScript::Place;
   using MayTake = ArenaBacking::MayTake;
   static constexpr Granules kNone = DynamicSpace::kNone;
 
   enum class State : std::uint8_t { kServes, kPaused, kStopped };
   enum class Plan : std::uint8_t { kServed, kDropped, kLeftOver };
-  [[nodiscard]] bool active() const noexcept { return state_ == State::kServes && plan_ != Plan::kDropped; }
+  [[nodiscard]] bool active() const noexcept STALLOC_REQUIRES(mutex_) {
+    return state_ == State::kServes && plan_ != Plan::kDropped;
+  }
   void Turn(State from, State to) noexcept {
     const Lock lock(mutex_);
     if (state_ == from) state_ = to;
@@ -308,78 +312,93 @@ class PlanEngine {
     Observations::Stamp stamp = 0;  // of that entry
   };
 
-  // All of these run under the lock, and may open it where it is passed to them. plan_engine.cc: slots, frees, marks.
-  [[nodiscard]] MissReason FindPlace(Request& request, Place& place) noexcept;
-  [[nodiscard]] MissReason TakePlace(const Place& place, const Request& request, Lock& lock) noexcept;
+  // All of these may open the lock where it is passed to them. plan_engine.cc: slots, frees, marks.
+  [[nodiscard]] MissReason FindPlace(Request& request, Place& place) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] MissReason TakePlace(const Place& place, const Request& request, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
   [[nodiscard]] MissReason OccupyInOrder(const Place& place, const Request& request, std::uint64_t& hits,
-                                         Lock& lock) noexcept;
-  [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
-  [[nodiscard]] bool AddHome(const StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept;
+                                         Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool AddHome(const StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept
+      STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool OrderOrPutBack(Granules granule, StreamIndex stream, const StreamNeeds& needs, std::uint64_t& hits,
-                                    Lock& lock) noexcept;
-  void ForgetPrivacyOf(StreamIndex home) noexcept;
-  [[nodiscard]] MissReason BackUp(const Place& place, const Request& request, Lock& lock) noexcept;
-  [[nodiscard]] bool AskBacking(Granules granule, Granules granules, MayTake may_take, Lock& lock) noexcept;
-  // What everybody who places a block asks last, under the lock that places it: the engine serves, and there is memory
+                                    Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
+  void ForgetPrivacyOf(StreamIndex home) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] MissReason BackUp(const Place& place, const Request& request, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool AskBacking(Granules granule, Granules granules, MayTake may_take, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
+  // What everybody who places a block asks last: the engine serves, and there is memory
   // behind all of [lo, hi).
-  [[nodiscard]] bool MayPlace(Granules lo, Granules hi) const noexcept {
+  [[nodiscard]] bool MayPlace(Granules lo, Granules hi) const noexcept STALLOC_REQUIRES(mutex_) {
     if (lent_.Contains(lo, hi)) return active() && lent_.IsOpen(lo, hi);
     return active() && hi <= std::max(plan_granules_, space_.mapped()) &&
            (withdrawn_.empty() || !withdrawn_.Touches(lo, hi));
   }
-  void Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept;
-  void Vacate(LiveRecord& block) noexcept;
-  Bytes End(LiveRecord& block, std::optional<StreamHandle> current, Lock& lock) noexcept;
-  void Follow() noexcept;
+  void Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept
+      STALLOC_REQUIRES(mutex_);
+  void Vacate(LiveRecord& block) noexcept STALLOC_REQUIRES(mutex_);
+  Bytes End(LiveRecord& block, std::optional<StreamHandle> current, Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
+  void Follow() noexcept STALLOC_REQUIRES(mutex_);
 
   // unplanned_requests.cc
-  Allocation ServeUnplanned(Request request, MissReason reason, Lock& lock) noexcept;
-  [[nodiscard]] std::int32_t StillThere(std::int32_t entry) const noexcept;
-  [[nodiscard]] bool MayHaveRoom(const Request& request, MissReason reason) const noexcept;
-  [[nodiscard]] Granules TakeEmptySlot(const Request& request, MissReason reason, Lock& lock) noexcept;
-  [[nodiscard]] Place FindKeptPlace(const Request& request) const noexcept;
-  [[nodiscard]] Place FindLentSlot(const Request& request) const noexcept;
-  [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept;
-  [[nodiscard]] Granules TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept;
-  [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept;
-  [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& room, std::int32_t entry,
-                                    bool may_grow) const noexcept;
-  [[nodiscard]] bool MayGrow(Granules granules) const noexcept {
+  Allocation ServeUnplanned(Request request, MissReason reason, Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] std::int32_t StillThere(std::int32_t entry) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool MayHaveRoom(const Request& request, MissReason reason) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Granules TakeEmptySlot(const Request& request, MissReason reason, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Place FindKeptPlace(const Request& request) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Place FindLentSlot(const Request& request) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Granules TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& room, std::int32_t entry, bool may_grow) const noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool MayGrow(Granules granules) const noexcept STALLOC_REQUIRES(mutex_) {
     return backing_ != nullptr && backing_->MayGrow(Bytes{granules} * kBlockAlignment, stats_.peak_live_bytes);
   }
-  [[nodiscard]] GranuleRange FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept;
-  [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept;
+  [[nodiscard]] GranuleRange FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
 
   // graph_launches.cc
-  [[nodiscard]] bool TakeLentSlot(const Request& request, Place& place, Lock& lock) noexcept;
+  [[nodiscard]] bool TakeLentSlot(const Request& request, Place& place, Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] static bool IsProgramsBlock(const LiveRecord& record) noexcept {
     return !record.Is(LiveRecord::kFreed) && !record.IsOfLaunch();
   }
-  [[nodiscard]] bool MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept;
-  [[nodiscard]] bool TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept;
+  [[nodiscard]] bool MakeOrdered(const GraphRanges& graph, StreamIndex stream, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept
+      STALLOC_REQUIRES(mutex_);
   // The plan expects the entry's block to be freed after its script has ended. -1: not known, false.
-  [[nodiscard]] bool OutlivesScript(std::int32_t entry) const noexcept;
+  [[nodiscard]] bool OutlivesScript(std::int32_t entry) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] Granules TakeLentRoom(const Request& request, StreamIndex stream, std::uint64_t& hits,
-                                      Lock& lock) noexcept;
+                                      Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool OccupyLent(Granules granule, const Request& request, StreamIndex stream, std::uint64_t& hits,
-                                Lock& lock) noexcept;
-  void NoteBlocksInTheWay(const GraphRanges& graph) noexcept;
-  void LetGoOfLaunches(const GranuleRange& range) noexcept;
-  void OccupyForLaunch(const GranuleRange& range, StreamIndex stream) noexcept;
+                                Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
+  void NoteBlocksInTheWay(const GraphRanges& graph) noexcept STALLOC_REQUIRES(mutex_);
+  void LetGoOfLaunches(const GranuleRange& range) noexcept STALLOC_REQUIRES(mutex_);
+  void OccupyForLaunch(const GranuleRange& range, StreamIndex stream) noexcept STALLOC_REQUIRES(mutex_);
 
   // engine_state.cc
-  [[nodiscard]] LiveBlock Describe(const LiveRecord& record) const noexcept;
-  [[nodiscard]] std::string CheckLocked() const;
+  [[nodiscard]] LiveBlock Describe(const LiveRecord& record) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] std::string CheckLocked() const STALLOC_REQUIRES(mutex_);
   // In the checked build: walks everything after one operation in 256, so that tests of large arenas still end.
-  void CheckNow() const noexcept { STALLOC_DCHECK((++checks_ & 255) != 0 || CheckLocked().empty()); }
+  void CheckNow() const noexcept STALLOC_REQUIRES(mutex_) {
+    STALLOC_DCHECK((++checks_ & 255) != 0 || CheckLocked().empty());
+  }
 
   [[nodiscard]] void* AddressOf(Granules granule) const noexcept { return base_ + Offset{granule} * kBlockAlignment; }
   // What starts there, live or not; null if nothing does.
-  [[nodiscard]] LiveRecord* RecordAt(const void* pointer) noexcept;
+  [[nodiscard]] LiveRecord* RecordAt(const void* pointer) noexcept STALLOC_REQUIRES(mutex_);
   // The block of the program that starts there; null if none does.
-  [[nodiscard]] LiveRecord* LiveAt(const void* pointer) noexcept;
+  [[nodiscard]] LiveRecord* LiveAt(const void* pointer) noexcept STALLOC_REQUIRES(mutex_);
   // The same, where nobody has begun to free it; else counts an unknown free.
-  [[nodiscard]] LiveRecord* FreeableAt(const void* pointer) noexcept;
+  [[nodiscard]] LiveRecord* FreeableAt(const void* pointer) noexcept STALLOC_REQUIRES(mutex_);
   // Of the live block that starts there; false if none does.
   bool Flag(const void* pointer, std::uint16_t set, std::uint16_t cleared) noexcept;
   [[nodiscard]] GranuleRange InArena(Offset offset, Bytes bytes) const noexcept;
@@ -388,30 +407,30 @@ class PlanEngine {
   std::byte* const base_;
   const Granules arena_granules_;
   const Granules plan_granules_;  // the plan's height
-  Matcher matcher_;
+  Matcher matcher_ STALLOC_GUARDED_BY(mutex_);
   const PlanStreams streams_;
-  ScriptCursor cursor_;
-  Observations observations_;
-  Occupancy occupancy_;
-  StreamClocks clocks_;
-  FreedBlocks freed_;
+  ScriptCursor cursor_ STALLOC_GUARDED_BY(mutex_);
+  Observations observations_ STALLOC_GUARDED_BY(mutex_);
+  Occupancy occupancy_ STALLOC_GUARDED_BY(mutex_);
+  StreamClocks clocks_ STALLOC_GUARDED_BY(mutex_);
+  FreedBlocks freed_ STALLOC_GUARDED_BY(mutex_);
   static constexpr std::size_t kMostWithdrawn = 8192;  // ranges: of 4 TiB in chunks of 1 GiB, every second one
-  RangeSet withdrawn_{kMostWithdrawn};
-  static constexpr std::size_t kMostLive = 1u << 20;  // ranges
-  DeferredRanges live_{kMostLive};                    // what blocks of the program occupy
-  PartStamps freed_at_;                               // when some of them were last freed
-  DynamicSpace space_;
-  LentRegion lent_;
-  std::vector<StreamBinding> bindings_;  // by number, see PlanStreams
-  ArenaBacking* backing_ = nullptr;
+  RangeSet withdrawn_ STALLOC_GUARDED_BY(mutex_){kMostWithdrawn};
+  static constexpr std::size_t kMostLive = 1u << 20;           // ranges
+  DeferredRanges live_ STALLOC_GUARDED_BY(mutex_){kMostLive};  // what blocks of the program occupy
+  PartStamps freed_at_ STALLOC_GUARDED_BY(mutex_);             // when some of them were last freed
+  DynamicSpace space_ STALLOC_GUARDED_BY(mutex_);
+  LentRegion lent_ STALLOC_GUARDED_BY(mutex_);
+  std::vector<StreamBinding> bindings_ STALLOC_GUARDED_BY(mutex_);  // by number, see PlanStreams
+  ArenaBacking* backing_ STALLOC_GUARDED_BY(mutex_) = nullptr;
   const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: details.md, Fences
   const Turns turns_;
   const Rules rules_;
   const bool has_plan_;
-  EngineStats stats_;
-  mutable std::uint64_t checks_ = 0;
-  State state_;
-  Plan plan_ = Plan::kServed;
+  EngineStats stats_ STALLOC_GUARDED_BY(mutex_);
+  mutable std::uint64_t checks_ STALLOC_GUARDED_BY(mutex_) = 0;
+  State state_ STALLOC_GUARDED_BY(mutex_);
+  Plan plan_ STALLOC_GUARDED_BY(mutex_) = Plan::kServed;
 };
 
 }  // namespace stalloc

@@ -92,6 +92,7 @@ PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcep
   Place best;
   gaps.ForEachOfSize(
       IdleGaps::Side::kBefore, script, at, request.granules, [&](std::int32_t other, std::uint64_t left) {
+        mutex_.AssertHeld();
         if (left < life - life / tuning::kGoesEarlier || (best.granules > 0 && left >= best_left)) return;
         const Place& place = cursor_.script()->PlaceOf(other);
         const Granules end = place.granule + request.granules;
@@ -143,6 +144,7 @@ Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lo
 // Without memory from the device; where the arena may grow, without a wait and out of everybody's way.
 Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t entry, bool may_grow) const noexcept {
   const auto find_in = [&](IdleGaps::Window window) {
+    mutex_.AssertHeld();
     DynamicSpace::Request there = room;
     there.window = window;
     return may_grow ? space_.Find(there) : space_.FindWaiting(there);
@@ -170,6 +172,7 @@ GranuleRange PlanEngine::FindSlotInTheWay(Granules granules, std::int32_t entry)
   GranuleRange slot;
   const std::int32_t at = entry >= 0 ? entry : matcher_.cursor();
   const auto take_later = [&](std::int32_t other, std::uint64_t) {
+    mutex_.AssertHeld();
     const Place& place = cursor_.script()->PlaceOf(other);
     const Granules end = place.granule + granules;
     if (other == at || place.granules < granules || !freed_.OnlyFreedIn(place.granule, end)) return;

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdio>
 
+#include "allocator/base/mutex.h"
+
 namespace stalloc {
 namespace {
 
@@ -13,7 +15,7 @@ unsigned long long Wide(std::uint64_t number) noexcept { return number; }
 }  // namespace
 
 void BlockWatch::SetArena(Address base, Bytes bytes) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   arena_base_ = base;
   arena_bytes_ = bytes;
   filled_ = MappedArray<std::uint64_t>(bytes / kBlockAlignment / 64 + 1);
@@ -23,7 +25,7 @@ void BlockWatch::SetArena(Address base, Bytes bytes) {
 
 void BlockWatch::Allocated(const void* pointer, Bytes requested, StreamHandle stream, Place place) noexcept {
   if (place == Place::kExact) return;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const Address begin = AddressOf(pointer);
   const Bytes bytes = BlockBytes(requested);
   if (place == Place::kArena) {
@@ -38,7 +40,7 @@ void BlockWatch::Allocated(const void* pointer, Bytes requested, StreamHandle st
 }
 
 void BlockWatch::Freeing(const void* pointer, std::optional<StreamHandle> current) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const Address begin = AddressOf(pointer);
   const std::optional<Block> block = blocks_.Erase(begin);
   if (!block.has_value()) return;
@@ -58,18 +60,18 @@ void BlockWatch::Freeing(const void* pointer, std::optional<StreamHandle> curren
 }
 
 void BlockWatch::Forget(const void* pointer) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   (void)blocks_.Erase(AddressOf(pointer));
   ++counts_.unchecked;
 }
 
 void BlockWatch::StreamRecorded(const void* pointer) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (Block* block = blocks_.Find(AddressOf(pointer)); block != nullptr) block->shared = true;
 }
 
 void BlockWatch::BeforeUnmap(Address address, Bytes bytes) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   SetFilled(address, bytes, false);
 }
 
@@ -138,7 +140,7 @@ void BlockWatch::TakeAnswers() noexcept {
 }
 
 WatchCounts BlockWatch::Counts() noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   TakeAnswers();
   WatchCounts counts = counts_;
   counts.open = asked_ - answered_;
@@ -190,7 +192,7 @@ const BlockWatch::Freed* BlockWatch::LastOwner(Address address, std::uint64_t fr
 // Moments -------------------------------------------------------------------------------------------------------------
 
 void BlockWatch::OnMark(const Mark& mark) noexcept {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   TakeAnswers();
   if (mark.edge != MarkEdge::kBegin || mark.kind == MarkKind::kLayer) return;
   if (mark.kind == MarkKind::kIteration) now_.iteration = mark.index;

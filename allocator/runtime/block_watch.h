@@ -18,11 +18,11 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
 #include "allocator/base/log.h"
 #include "allocator/base/mapped_array.h"
+#include "allocator/base/mutex.h"
 #include "allocator/base/open_table.h"
 #include "allocator/driver/unmap_notice.h"
 #include "allocator/driver/watch_memory.h"
@@ -105,34 +105,37 @@ class BlockWatch final : public UnmapListener {
   };
 
   // With the lock held.
-  void AskAbout(const Question& question, Bytes bytes) noexcept;
-  void AskAboutFreed(const Question& question, Bytes bytes) noexcept;
-  void TakeAnswers() noexcept;
-  void Report(const Question& question, const WatchMemory::Answer& answer) noexcept;
-  void ReportTail(const Question& question, const WatchMemory::Answer& answer) noexcept;
-  void ReportFreed(const Question& question, const WatchMemory::Answer& answer) noexcept;
-  [[nodiscard]] const Freed* LastOwner(Address address, std::uint64_t frees) const noexcept;
+  void AskAbout(const Question& question, Bytes bytes) noexcept STALLOC_REQUIRES(mutex_);
+  void AskAboutFreed(const Question& question, Bytes bytes) noexcept STALLOC_REQUIRES(mutex_);
+  void TakeAnswers() noexcept STALLOC_REQUIRES(mutex_);
+  void Report(const Question& question, const WatchMemory::Answer& answer) noexcept STALLOC_REQUIRES(mutex_);
+  void ReportTail(const Question& question, const WatchMemory::Answer& answer) noexcept STALLOC_REQUIRES(mutex_);
+  void ReportFreed(const Question& question, const WatchMemory::Answer& answer) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] const Freed* LastOwner(Address address, std::uint64_t frees) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] static MomentText Text(const Moment& moment) noexcept;
   // Behind the granules from `granule` on that are filled, or that are not.
-  [[nodiscard]] std::uint64_t EndOfRun(std::uint64_t granule, std::uint64_t end, bool filled) const noexcept;
-  void SetFilled(Address begin, Bytes bytes, bool filled) noexcept;
+  [[nodiscard]] std::uint64_t EndOfRun(std::uint64_t granule, std::uint64_t end, bool filled) const noexcept
+      STALLOC_REQUIRES(mutex_);
+  void SetFilled(Address begin, Bytes bytes, bool filled) noexcept STALLOC_REQUIRES(mutex_);
 
   const DeviceIndex device_;
   WatchMemory& memory_;
   Address arena_base_ = 0;  // set before the first block
   Bytes arena_bytes_ = 0;   // the same
 
-  std::mutex mutex_;  // guards the rest
-  Moment now_;
-  OpenTable<Block> blocks_{1u << 14};  // by address
-  MappedArray<std::uint64_t> filled_;  // a bit for each 512 bytes of the arena that have the pattern
-  MappedArray<Question> questions_{WatchMemory::kMostTickets};  // by ticket
-  std::uint64_t asked_ = 0;                                     // the ticket is its remainder
-  std::uint64_t answered_ = 0;                                  // in the order in which they were asked
-  MappedArray<Freed> freed_{kLastFreed};                        // of the arena, the last ones; by number of the free
-  std::uint64_t frees_ = 0;
-  WatchCounts counts_{.on = true};
-  LogThrottle lines_{kFirstLines};
+  Mutex mutex_;  // guards the rest
+  Moment now_ STALLOC_GUARDED_BY(mutex_);
+  OpenTable<Block> blocks_ STALLOC_GUARDED_BY(mutex_){1u << 14};  // by address
+  MappedArray<std::uint64_t> filled_
+      STALLOC_GUARDED_BY(mutex_);  // a bit for each 512 bytes of the arena that have the pattern
+  MappedArray<Question> questions_ STALLOC_GUARDED_BY(mutex_){WatchMemory::kMostTickets};  // by ticket
+  std::uint64_t asked_ STALLOC_GUARDED_BY(mutex_) = 0;     // the ticket is its remainder
+  std::uint64_t answered_ STALLOC_GUARDED_BY(mutex_) = 0;  // in the order in which they were asked
+  MappedArray<Freed> freed_ STALLOC_GUARDED_BY(mutex_){
+      kLastFreed};  // of the arena, the last ones; by number of the free
+  std::uint64_t frees_ STALLOC_GUARDED_BY(mutex_) = 0;
+  WatchCounts counts_ STALLOC_GUARDED_BY(mutex_){.on = true};
+  LogThrottle lines_ STALLOC_GUARDED_BY(mutex_){kFirstLines};
 
   static constexpr std::uint64_t kFirstLines = 16;
   static constexpr std::uint64_t kLastFreed = 4096;

@@ -1,15 +1,15 @@
 // What a device holds and has served, and the peaks of it.
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/device_runtime_impl.h"
 
 namespace stalloc {
 
 std::shared_ptr<PlannedSpace> DeviceRuntime::Impl::NextSpace() const noexcept {
   if (!has_next_space.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock(next_space_mutex);
+  const LockGuard lock(next_space_mutex);
   return next_space.lock();
 }
 
@@ -21,7 +21,7 @@ Bytes DeviceRuntime::Impl::OwnBytes() const noexcept {
 Upstream::Held DeviceRuntime::Impl::Sample() const {
   const Upstream::Held held = parts.upstream->HeldBytes();
   const Bytes own = OwnBytes();
-  const std::lock_guard lock(cold);
+  const LockGuard lock(cold);
   meter.Sample(own, held);
   if (!traces_exactly) run_arena_bytes = std::max(run_arena_bytes, spaces.MappedBytes());
   return held;
@@ -29,7 +29,7 @@ Upstream::Held DeviceRuntime::Impl::Sample() const {
 
 IterationPeaks DeviceRuntime::Impl::EndIteration() noexcept {
   Sample();
-  const std::lock_guard lock(cold);
+  const LockGuard lock(cold);
   last_iteration.live = ledger.PeakBytes(Span::kIteration);
   last_iteration.held = std::max(meter.PeakBytes(Span::kIteration), last_iteration.live);
   return last_iteration;
@@ -41,7 +41,7 @@ void DeviceRuntime::Impl::BeginIteration() noexcept {
   parts.upstream->BeginIteration();
   const Upstream::Held held = parts.upstream->HeldBytes();
   const Bytes own = OwnBytes();
-  const std::lock_guard lock(cold);
+  const LockGuard lock(cold);
   ledger.Begin(Span::kIteration);
   meter.Begin(Span::kIteration, own, held);
 }
@@ -102,7 +102,7 @@ RuntimeStats DeviceRuntime::Stats() const {
   stats.upstream_reserved_peak_bytes = held.peak;
   stats.run.live_bytes = self.ledger.PeakBytes(Span::kRun);
   {
-    const std::lock_guard lock(self.cold);
+    const LockGuard lock(self.cold);
     // What lives is held: where the arena grew after upstream had its peak, the meter may have seen less.
     stats.held_peak_bytes = std::max(self.meter.PeakBytes(Span::kReset), stats.peak_live_bytes);
     stats.run.held_bytes = std::max(self.meter.PeakBytes(Span::kRun), stats.run.live_bytes);
@@ -130,7 +130,7 @@ void DeviceRuntime::ResetPeaks() noexcept {
   const Upstream::Held held = self.Sample();
   for (PlannedSpace* const space : self.spaces.All()) space->engine().ResetPeak();
   const Bytes own = self.OwnBytes();
-  const std::lock_guard lock(self.cold);
+  const LockGuard lock(self.cold);
   self.ledger.Begin(Span::kReset);
   self.meter.Begin(Span::kReset, own, held);
 }

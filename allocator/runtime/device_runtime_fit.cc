@@ -1,8 +1,8 @@
 // Whether the plan that serves is worth what it holds: asked once an iteration.
 #include <algorithm>
-#include <mutex>
 #include <vector>
 
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/device_runtime_impl.h"
 
 namespace stalloc {
@@ -58,7 +58,7 @@ void DeviceRuntime::Impl::Judge(PlannedSpace* space, const IterationPeaks& all) 
   }
   const bool serves = space != nullptr && space->has_plan() && !space->gave_up();
   if (native.Decide(!serves || space->fits(), peaks.held)) native.feed().Open([this] { return LiveForNative(); });
-  const std::lock_guard lock(cold);
+  const LockGuard lock(cold);
   native_known = native.known();
   if (native_known.held == 0) return;
   // What came apart while nothing was watched lies beside what lives, at least.

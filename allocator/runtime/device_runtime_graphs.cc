@@ -63,7 +63,7 @@ void DeviceRuntime::Impl::CountOpenPools(int more) noexcept {
   const Bytes held = parts.upstream->HeldBytes().current;
   Bytes taken = 0;
   {
-    const std::lock_guard lock(cold);
+    const LockGuard lock(cold);
     if (open_pools > 0 && held > held_at_pools) taken = held - held_at_pools;
     held_at_pools = held;
     open_pools = std::max(0, open_pools + more);
@@ -79,7 +79,7 @@ void DeviceRuntime::Impl::MarkGraph(std::uint32_t pool, GraphId graph, std::stri
   try {
     std::uint32_t number = 0;
     {
-      const std::lock_guard lock(cold);
+      const LockGuard lock(cold);
       number = graph_numbers.try_emplace({pool, graph}, graph_numbers.size()).first->second;
     }
     MarkLayer(kGraphMarkPrefix, number, what, begins ? MarkEdge::kBegin : MarkEdge::kEnd);

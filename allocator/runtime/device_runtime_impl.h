@@ -8,13 +8,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "allocator/base/log.h"
+#include "allocator/base/mutex.h"
 #include "allocator/base/published.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/graph_poison.h"
@@ -43,14 +43,15 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
 
   const Parts parts;
   std::string degraded;
-  std::unique_ptr<WatchObserver> watch;        // null: blocks are not watched
-  std::unique_ptr<GraphPoison> poison;         // null: what graphs leave idle is not filled
-  Spaces spaces;                               // none: there is no plan, and none will be taken up
-  std::unique_ptr<DeviceSleep> sleep;          // null: nothing can sleep
-  SetUpWindow set_up;                          // what the space without a plan serves
-  PlanDoubt doubt;                             // of the plan that the run began with
-  std::mutex adding;                           // of spaces
-  std::unique_ptr<PlannedSpace> without_plan;  // serves when that plan is left; null: none; guarded by adding
+  std::unique_ptr<WatchObserver> watch;  // null: blocks are not watched
+  std::unique_ptr<GraphPoison> poison;   // null: what graphs leave idle is not filled
+  Spaces spaces;                         // none: there is no plan, and none will be taken up
+  std::unique_ptr<DeviceSleep> sleep;    // null: nothing can sleep
+  SetUpWindow set_up;                    // what the space without a plan serves
+  PlanDoubt doubt;                       // of the plan that the run began with
+  Mutex adding;                          // of spaces
+  std::unique_ptr<PlannedSpace> without_plan
+      STALLOC_GUARDED_BY(adding);  // serves when that plan is left; null: none; guarded by adding
   std::atomic<bool> left{false};
   bool traces_exactly = false;  // the space without a plan is an exact trace's; set before the first request
   std::atomic<bool> inert{false};
@@ -63,10 +64,11 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   Bytes apart_held = 0;                      // of that in pools that are kept apart
   UpstreamCache upstream_cache;              // what it still has of what the arenas come to hold
   std::atomic<bool> has_next_space{false};   // may be: asked at every recorded request, without a lock
-  mutable std::mutex next_space_mutex;
-  std::weak_ptr<PlannedSpace> next_space;  // prepared for a plan that is to be taken up; guarded by next_space_mutex
-  std::mutex change;                       // of one arena at a time: from BeforeArenaChange to AfterArenaChange
-  std::unique_ptr<TraceObserver> trace;    // null: nothing is recorded at any time
+  mutable Mutex next_space_mutex;
+  std::weak_ptr<PlannedSpace> next_space
+      STALLOC_GUARDED_BY(next_space_mutex);  // prepared for a plan that is to be taken up; guarded by next_space_mutex
+  Mutex change;                              // of one arena at a time: from BeforeArenaChange to AfterArenaChange
+  std::unique_ptr<TraceObserver> trace;      // null: nothing is recorded at any time
   std::unique_ptr<SignatureObserver> signature;  // null: nobody wants it
   std::unique_ptr<OomObserver> oom;              // null: no reports are written
   BlockObservers observers;
@@ -76,18 +78,20 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   LogThrottle unknown_frees{1};
   LogThrottle exact_full{1};
 
-  mutable std::mutex cold;  // guards what follows
-  mutable HeldMeter meter;
-  mutable Bytes run_arena_bytes = 0;
-  std::optional<std::uint64_t> taken_up_at;  // iterations that had begun when a plan was taken up
-  IterationPeaks last_iteration;
-  int open_pools = 0;       // upstream's
-  Bytes held_at_pools = 0;  // by upstream, when their number changed last
-  NativeHeld::Known native_known;
-  std::map<std::pair<std::uint32_t, GraphId>, std::uint32_t> graph_numbers;  // in traces, by pool and capture
+  mutable Mutex cold;  // guards what follows
+  mutable HeldMeter meter STALLOC_GUARDED_BY(cold);
+  mutable Bytes run_arena_bytes STALLOC_GUARDED_BY(cold) = 0;
+  std::optional<std::uint64_t> taken_up_at
+      STALLOC_GUARDED_BY(cold);  // iterations that had begun when a plan was taken up
+  IterationPeaks last_iteration STALLOC_GUARDED_BY(cold);
+  int open_pools STALLOC_GUARDED_BY(cold) = 0;       // upstream's
+  Bytes held_at_pools STALLOC_GUARDED_BY(cold) = 0;  // by upstream, when their number changed last
+  NativeHeld::Known native_known STALLOC_GUARDED_BY(cold);
+  std::map<std::pair<std::uint32_t, GraphId>, std::uint32_t> graph_numbers
+      STALLOC_GUARDED_BY(cold);  // in traces, by pool and capture
 
   // device_runtime_plans.cc
-  void SetUpPlan();
+  void SetUpPlan() STALLOC_REQUIRES(adding);
   // An arena of weights and state, until a plan is taken up. Null where there can be none.
   std::unique_ptr<PlannedSpace> BuildWithoutPlan();
   // The plan that serves is another run's: in the midst of its first iteration, on any thread.
@@ -118,8 +122,8 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   [[nodiscard]] UpstreamCache::Figures UpstreamNow() const noexcept;
   void ReleaseUpstream(const UpstreamCache::Figures& now) noexcept;
   // What is held is sampled on either side of a change: see held_meter.h.
-  void BeforeArenaChange() noexcept override;
-  void AfterArenaChange() noexcept override;
+  void BeforeArenaChange() noexcept override STALLOC_NO_THREAD_SAFETY_ANALYSIS;  // takes `change`
+  void AfterArenaChange() noexcept override STALLOC_NO_THREAD_SAFETY_ANALYSIS;   // lets it go
   [[nodiscard]] bool MayHold(Bytes more) noexcept override;
   [[nodiscard]] bool Owns(const void* pointer) const noexcept { return spaces.Of(pointer) != nullptr; }
 

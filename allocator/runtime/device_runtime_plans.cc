@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "allocator/base/log.h"
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/device_runtime_impl.h"
 
 namespace stalloc {
@@ -39,8 +40,8 @@ std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildWithoutPlan() {
 }
 
 void DeviceRuntime::Impl::LeavePlan() noexcept {
-  const std::lock_guard lock(adding);
-  const auto still = sleep != nullptr ? sleep->HoldStill() : std::unique_lock<std::mutex>();
+  const LockGuard lock(adding);
+  const auto still = sleep != nullptr ? sleep->HoldStill() : std::unique_lock<Mutex>();
   if (sleep != nullptr && sleep->everything_sleeps()) return;
   PlannedSpace* const before = spaces.Serving();
   if (without_plan == nullptr || !before->has_plan() || before->gave_up() || spaces.full()) return;
@@ -56,7 +57,7 @@ void DeviceRuntime::Impl::LeavePlan() noexcept {
 void DeviceRuntime::Impl::AddSpace(std::shared_ptr<PlannedSpace> space) noexcept {
   BeforeArenaChange();
   {
-    const std::lock_guard lock(next_space_mutex);
+    const LockGuard lock(next_space_mutex);
     if (next_space.lock() == space) {
       next_space.reset();
       has_next_space.store(false, std::memory_order_release);
@@ -114,6 +115,7 @@ void DeviceRuntime::Impl::SetUpExact() {
 
 DeviceRuntime::DeviceRuntime(const Parts& parts) : impl_(std::make_unique<Impl>(parts)) {
   if (parts.plan != nullptr) {
+    impl_->adding.AssertHeld();  // nobody else knows it yet
     impl_->SetUpPlan();
   } else if (parts.recorder != nullptr && parts.exact) {
     impl_->SetUpExact();
@@ -137,7 +139,7 @@ DeviceRuntime::~DeviceRuntime() {
 void DeviceRuntime::DropPlan() noexcept {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return;
-  const std::lock_guard adding(self.adding);
+  const LockGuard adding(self.adding);
   PlannedSpace* const space = self.spaces.Serving();
   if (space == nullptr || !space->has_plan() || space->gave_up()) return;
   space->GiveUp();
@@ -151,7 +153,7 @@ std::shared_ptr<PlannedSpace> DeviceRuntime::PreparePlan(const DevicePlan& plan,
   const bool is_awake = self.sleep == nullptr || self.sleep->awake();
   if (made == nullptr || !is_awake || !self.IsWithinLimit(plan.arena_bytes)) return made;
   {
-    const std::lock_guard lock(self.next_space_mutex);
+    const LockGuard lock(self.next_space_mutex);
     self.next_space = made;
     self.has_next_space.store(true, std::memory_order_release);
   }
@@ -171,9 +173,9 @@ std::string DeviceRuntime::TakePlan(std::shared_ptr<PlannedSpace>& prepared, std
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return "this process was forked";
   if (self.traces_exactly) return "this device is traced exactly";
-  const std::lock_guard adding(self.adding);
+  const LockGuard adding(self.adding);
   if (self.spaces.full()) return "this device has taken as many plans up as it can";
-  const auto still = self.sleep != nullptr ? self.sleep->HoldStill() : std::unique_lock<std::mutex>();
+  const auto still = self.sleep != nullptr ? self.sleep->HoldStill() : std::unique_lock<Mutex>();
   if (self.sleep != nullptr && self.sleep->everything_sleeps()) return "this device is asleep";
   PlannedSpace* const before = self.spaces.Serving();
   if (self.parts.driver != nullptr && !self.parts.driver->Synchronize().ok()) {
@@ -193,7 +195,7 @@ std::string DeviceRuntime::TakePlan(std::shared_ptr<PlannedSpace>& prepared, std
   const Upstream::Held held = self.Sample();
   const Bytes own = self.OwnBytes();
   self.counts.BeginSteady();
-  const std::lock_guard lock(self.cold);
+  const LockGuard lock(self.cold);
   self.ledger.Begin(Span::kPlan);
   self.meter.Begin(Span::kPlan, own, held);
   self.taken_up_at = start.iterations;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "allocator/base/clock.h"
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/human_bytes.h"
 #include "allocator/runtime/sleep_tags.h"
@@ -73,6 +74,7 @@ class DeviceSleep::Operation {
   // What is awake before its end need not be all that was: bytes that sleep from now on, although they should not.
   Bytes PutBack() {
     Bytes left = 0;
+    sleep_.mutex_.AssertHeld();
     (void)sleep_.parts_.copies->Await();  // none may be under way
     sleep_.ForEach([&](ArenaSleep& arena) { left += arena.Undo(); });
     Commit(before_);
@@ -132,7 +134,7 @@ Bytes DeviceSleep::LeastRefused() const noexcept {
 }
 
 void DeviceSleep::AwaitAwake(Bytes requested, bool goes_upstream) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!everything_sleeps() || goes_upstream || requested < LeastRefused()) return;
   throw AsleepError("stalloc: " + DeviceText() + " is asleep (stalloc.sleep): it has no " + HumanBytes(requested).text +
                     " to give before stalloc.wake()");
@@ -141,7 +143,7 @@ void DeviceSleep::AwaitAwake(Bytes requested, bool goes_upstream) {
 // Sleep ---------------------------------------------------------------------------------------------------------------
 
 Result<SleepFigures> DeviceSleep::Sleep(const SleepOrder& order) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const std::int64_t begin = MonotonicNanoseconds();
   double pool_seconds = 0;
   if (Status slept = PutToSleep(order, &pool_seconds); !slept.ok()) {
@@ -205,7 +207,7 @@ DriverStatus DeviceSleep::SaveAll() {
 // Wake ----------------------------------------------------------------------------------------------------------------
 
 Result<SleepFigures> DeviceSleep::Wake(const TagNames& tags) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const std::int64_t begin = MonotonicNanoseconds();
   if (Status woken = WakeUp(tags); !woken.ok()) {
     return Error{DeviceText() + " does not wake: " + woken.error() + "; it sleeps on, and wake can be called again"};
@@ -243,6 +245,7 @@ Status DeviceSleep::WakeUp(const TagNames& tags) {
 // Where the device is full, what lies idle here or upstream may be what is lacking.
 DriverStatus DeviceSleep::RestoreAll() {
   const auto restore = [this] {
+    mutex_.AssertHeld();
     const DriverStatus status = ForEachOk([this](ArenaSleep& arena) { return arena.Restore(parts_.fills); });
     return status.ok() ? parts_.copies->PutBeforeAll() : status;
   };
@@ -282,7 +285,7 @@ SleepFigures DeviceSleep::Sum(double seconds) {
 }
 
 Status DeviceSleep::Read(const void* pointer, Bytes bytes, void* to) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   PlannedSpace* const space = parts_.spaces->Of(pointer);
   const LiveBlock block = space != nullptr ? space->engine().FindLive(pointer) : LiveBlock{};
   if (!block.asleep) return Error{"no block sleeps there"};
@@ -293,23 +296,23 @@ Status DeviceSleep::Read(const void* pointer, Bytes bytes, void* to) {
 }
 
 void DeviceSleep::AwaitCopies() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   (void)parts_.copies->Await();
 }
 
 Status DeviceSleep::ReserveHost(Bytes bytes) {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return pool_.Reserve(RoundUp(bytes, kBlockAlignment));
 }
 
 Bytes DeviceSleep::ReleaseHost() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (!parts_.copies->Await().ok()) return 0;  // a wake's copies may still read it
   return pool_.Release();
 }
 
 Bytes DeviceSleep::host_bytes() {
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   return pool_.bytes();
 }
 

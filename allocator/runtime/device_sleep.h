@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "allocator/base/mutex.h"
 #include "allocator/driver/device_copies.h"
 #include "allocator/runtime/spaces.h"
 #include "allocator/sleep/arena_sleep.h"
@@ -85,7 +86,9 @@ class DeviceSleep {
   // upstream: small requests and captured ones.
   void AwaitAwake(Bytes requested, bool goes_upstream);
   // No sleep or wake is under way as long as the lock is held.
-  [[nodiscard]] std::unique_lock<std::mutex> HoldStill() { return std::unique_lock(mutex_); }
+  [[nodiscard]] std::unique_lock<Mutex> HoldStill() STALLOC_NO_THREAD_SAFETY_ANALYSIS {
+    return std::unique_lock(mutex_);
+  }
   // REQUIRES: HoldStill.
   [[nodiscard]] bool everything_sleeps() const noexcept {
     return state_.load(std::memory_order_relaxed) == State::kAsleep;
@@ -104,27 +107,27 @@ class DeviceSleep {
   class Operation;
 
   [[nodiscard]] Bytes LeastRefused() const noexcept;
-  [[nodiscard]] ArenaSleep& Of(PlannedSpace& space);
-  [[nodiscard]] SleepFigures Sum(double seconds);
-  [[nodiscard]] Status PutToSleep(const SleepOrder& order, double* pool_seconds);
-  [[nodiscard]] Status WakeUp(const TagNames& tags);
+  [[nodiscard]] ArenaSleep& Of(PlannedSpace& space) STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] SleepFigures Sum(double seconds) STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Status PutToSleep(const SleepOrder& order, double* pool_seconds) STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Status WakeUp(const TagNames& tags) STALLOC_REQUIRES(mutex_);
   [[nodiscard]] DriverStatus AwaitAllDevices();
-  [[nodiscard]] DriverStatus SaveAll();
-  [[nodiscard]] DriverStatus RestoreAll();
-  void MakeRoom();
+  [[nodiscard]] DriverStatus SaveAll() STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] DriverStatus RestoreAll() STALLOC_REQUIRES(mutex_);
+  void MakeRoom() STALLOC_REQUIRES(mutex_);
   [[nodiscard]] std::string DeviceText() const;
   template <typename Step>
-  void ForEach(Step&& step);
+  void ForEach(Step&& step) STALLOC_REQUIRES(mutex_);
   template <typename Step>
-  DriverStatus ForEachOk(Step&& step);
+  DriverStatus ForEachOk(Step&& step) STALLOC_REQUIRES(mutex_);
   template <typename Step>
-  [[nodiscard]] auto UntilFailure(Step&& step);
+  [[nodiscard]] auto UntilFailure(Step&& step) STALLOC_REQUIRES(mutex_);
 
   const Parts parts_;
   std::atomic<State> state_{State::kAwake};
-  std::mutex mutex_;  // held through a sleep or a wake; guards all below
-  HostPool pool_;
-  std::map<PlannedSpace*, std::unique_ptr<ArenaSleep>> arenas_;
+  Mutex mutex_;  // held through a sleep or a wake; guards all below
+  HostPool pool_ STALLOC_GUARDED_BY(mutex_);
+  std::map<PlannedSpace*, std::unique_ptr<ArenaSleep>> arenas_ STALLOC_GUARDED_BY(mutex_);
 };
 
 }  // namespace stalloc

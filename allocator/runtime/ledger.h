@@ -11,9 +11,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <span>
 
+#include "allocator/base/mutex.h"
 #include "allocator/base/open_table.h"
 #include "allocator/base/spin_mutex.h"
 #include "allocator/runtime/span.h"
@@ -37,7 +37,7 @@ class Ledger {
   void AddUpstream(const void* pointer, Bytes bytes, StreamHandle stream = 0, bool apart = false) noexcept {
     Shard& shard = ShardOf(pointer);
     {
-      const std::lock_guard lock(shard.mutex);
+      const LockGuard lock(shard.mutex);
       shard.blocks.Insert(KeyOf(pointer), {bytes | Bytes{apart}, stream});
     }
     if (apart) AddApart(bytes);
@@ -48,7 +48,7 @@ class Ledger {
     Shard& shard = ShardOf(pointer);
     Value removed;
     {
-      const std::lock_guard lock(shard.mutex);
+      const LockGuard lock(shard.mutex);
       removed = shard.blocks.Erase(KeyOf(pointer)).value_or(Value{});
     }
     if (removed.apart()) apart_.fetch_sub(removed.bytes(), std::memory_order_relaxed);
@@ -57,7 +57,7 @@ class Ledger {
   }
   [[nodiscard]] Bytes FindUpstream(const void* pointer) const noexcept {
     const Shard& shard = ShardOf(pointer);
-    const std::lock_guard lock(shard.mutex);
+    const LockGuard lock(shard.mutex);
     const Value* value = shard.blocks.Find(KeyOf(pointer));
     return value == nullptr ? 0 : value->bytes();
   }
@@ -73,7 +73,7 @@ class Ledger {
   [[nodiscard]] std::size_t CopyUpstreamBlocks(std::span<UpstreamBlock> blocks) const noexcept {
     std::size_t count = 0;
     for (const Shard& shard : shards_) {
-      const std::lock_guard lock(shard.mutex);
+      const LockGuard lock(shard.mutex);
       shard.blocks.ForEach([&](std::uint64_t key, const Value& value) {
         if (count < blocks.size()) blocks[count] = {key, value.bytes(), value.stream, value.apart()};
         ++count;
@@ -111,7 +111,7 @@ class Ledger {
   };
   struct alignas(64) Shard {
     mutable SpinMutex mutex;
-    OpenTable<Value> blocks{kStartCapacity};  // guarded by mutex
+    OpenTable<Value> blocks STALLOC_GUARDED_BY(mutex){kStartCapacity};  // guarded by mutex
   };
 
   static std::uint64_t KeyOf(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }

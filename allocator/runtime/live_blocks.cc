@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "allocator/base/mutex.h"
 #include "proto/model/pass_name.h"
 
 namespace stalloc {
@@ -41,7 +42,7 @@ void LiveBlocks::Enter(const std::string& phase) {
 }
 
 void LiveBlocks::OnMark(const Mark& mark) {
-  const std::lock_guard lock(texts_);
+  const LockGuard lock(texts_);
   const bool begins = mark.edge == MarkEdge::kBegin;
   if (mark.kind == MarkKind::kFence) {
     if (begins && fences_++ == 0) {
@@ -78,19 +79,19 @@ void LiveBlocks::Add(const void* pointer, Bytes requested, StreamHandle stream, 
   const std::uint64_t address = KeyOf(pointer);
   const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
   Shard& shard = shards_[IndexOf(address)];
-  const std::lock_guard lock(shard.mutex);
+  const LockGuard lock(shard.mutex);
   shard.blocks.Insert(address, {address, requested, stream, number, present(), source});
 }
 
 void LiveBlocks::Remove(const void* pointer) noexcept {
   Shard& shard = shards_[IndexOf(KeyOf(pointer))];
-  const std::lock_guard lock(shard.mutex);
+  const LockGuard lock(shard.mutex);
   shard.blocks.Erase(KeyOf(pointer));
 }
 
 bool LiveBlocks::Find(std::uint64_t address, Block* block) const noexcept {
   const Shard& shard = shards_[IndexOf(address)];
-  const std::lock_guard lock(shard.mutex);
+  const LockGuard lock(shard.mutex);
   const Block* const found = shard.blocks.Find(address);
   if (found != nullptr) *block = *found;
   return found != nullptr;
@@ -99,7 +100,7 @@ bool LiveBlocks::Find(std::uint64_t address, Block* block) const noexcept {
 std::size_t LiveBlocks::CopyOwn(std::uint64_t address, Bytes bytes, std::span<Block> blocks) const noexcept {
   std::size_t count = 0;
   for (const Shard& shard : shards_) {
-    const std::lock_guard lock(shard.mutex);
+    const LockGuard lock(shard.mutex);
     shard.blocks.ForEach([&](std::uint64_t, const Block& block) {
       if (block.source == BlockSource::kUpstream || block.address - address < bytes) return;
       if (count < blocks.size()) blocks[count] = block;
@@ -110,7 +111,7 @@ std::size_t LiveBlocks::CopyOwn(std::uint64_t address, Bytes bytes, std::span<Bl
 }
 
 LiveBlocks::Place LiveBlocks::PlaceOf(std::uint64_t place) const noexcept {
-  const std::lock_guard lock(texts_);
+  const LockGuard lock(texts_);
   return {(place & kInIteration) != 0, static_cast<std::int32_t>(place >> kIterationShift),
           phases_.texts[place >> kPhaseShift & kPhaseBits].c_str(),
           layers_.texts[place >> kLayerShift & kLayerBits].c_str()};

@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "allocator/base/mutex.h"
 #include "allocator/base/open_table.h"
 #include "allocator/base/spin_mutex.h"
 #include "allocator/runtime/block_observer.h"
@@ -63,7 +63,7 @@ class LiveBlocks {
 
   struct alignas(64) Shard {
     mutable SpinMutex mutex;
-    OpenTable<Block> blocks{256};  // guarded by mutex
+    OpenTable<Block> blocks STALLOC_GUARDED_BY(mutex){256};  // guarded by mutex
   };
   // Texts by number; the first is empty, and so are those that there are too many of.
   struct Texts {
@@ -73,17 +73,17 @@ class LiveBlocks {
   };
 
   static std::size_t IndexOf(std::uint64_t address) noexcept { return (address * 0x9e3779b97f4a7c15u) >> 60; }
-  void Enter(const std::string& phase);
+  void Enter(const std::string& phase) STALLOC_REQUIRES(texts_);
 
   std::array<Shard, kShards> shards_;
   std::atomic<std::uint64_t> next_{0};
   std::atomic<std::uint64_t> place_{0};  // iteration << 32 | layer << 12 | phase << 1 | in_iteration
-  mutable std::mutex texts_;             // guards what follows
-  Texts phases_;
-  Texts layers_;
-  std::vector<std::uint64_t> open_layers_;
-  std::uint64_t before_fence_ = 0;  // the phase
-  int fences_ = 0;
+  mutable Mutex texts_;                  // guards what follows
+  Texts phases_ STALLOC_GUARDED_BY(texts_);
+  Texts layers_ STALLOC_GUARDED_BY(texts_);
+  std::vector<std::uint64_t> open_layers_ STALLOC_GUARDED_BY(texts_);
+  std::uint64_t before_fence_ STALLOC_GUARDED_BY(texts_) = 0;  // the phase
+  int fences_ STALLOC_GUARDED_BY(texts_) = 0;
 };
 
 }  // namespace stalloc

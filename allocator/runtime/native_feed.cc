@@ -3,20 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "allocator/base/mutex.h"
+
 namespace stalloc {
 
 // The events stay in order: who takes them out of the queue holds `playing_` until they are played.
 void NativeFeed::Push(const Event& event) noexcept {
   for (;;) {
     {
-      const std::lock_guard lock(appending_);
+      const LockGuard lock(appending_);
       if (!open()) return;
       if (events_.size() < kMostEvents) {
         events_.push_back(event);
         return;
       }
     }
-    const std::lock_guard lock(playing_);
+    const LockGuard lock(playing_);
     PlayAll();
   }
 }
@@ -26,7 +28,7 @@ void NativeFeed::Begin() {
   played_.reserve(kMostEvents);
   std::vector<Event> fresh;
   fresh.reserve(kMostEvents);
-  const std::lock_guard lock(appending_);
+  const LockGuard lock(appending_);
   events_ = std::move(fresh);
   Listen(true);
 }
@@ -38,10 +40,10 @@ void NativeFeed::Seed(std::vector<LiveBlock> blocks) {
 }
 
 void NativeFeed::Close() noexcept {
-  const std::lock_guard lock(playing_);
+  const LockGuard lock(playing_);
   std::vector<Event> events;
   {
-    const std::lock_guard appending_lock(appending_);
+    const LockGuard appending_lock(appending_);
     Listen(false);
     events.swap(events_);
   }
@@ -50,7 +52,7 @@ void NativeFeed::Close() noexcept {
 }
 
 NativeFeed::Figures NativeFeed::Play() noexcept {
-  const std::lock_guard lock(playing_);
+  const LockGuard lock(playing_);
   if (model_ == nullptr) return {};
   PlayAll();
   return {model_->TakePeak(), !model_->overflowed()};
@@ -58,7 +60,7 @@ NativeFeed::Figures NativeFeed::Play() noexcept {
 
 void NativeFeed::PlayAll() noexcept {
   {
-    const std::lock_guard lock(appending_);
+    const LockGuard lock(appending_);
     events_.swap(played_);
   }
   for (const Event& event : played_) {

@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "allocator/base/mutex.h"
 #include "allocator/base/spin_mutex.h"
 #include "allocator/runtime/block_observer.h"
 #include "allocator/runtime/native_model.h"
@@ -54,7 +54,7 @@ class NativeFeed final : public BlockObserver {
   // them or not.
   template <typename Collect>
   void Open(Collect&& collect) {
-    const std::lock_guard lock(playing_);
+    const LockGuard lock(playing_);
     Begin();
     Seed(collect());
   }
@@ -78,15 +78,15 @@ class NativeFeed final : public BlockObserver {
   static std::uint64_t KeyOf(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
   [[gnu::noinline]] void Push(const Event& event) noexcept;
   // REQUIRE: playing_ is held.
-  void Begin();
-  void Seed(std::vector<LiveBlock> blocks);
-  void PlayAll() noexcept;
+  void Begin() STALLOC_REQUIRES(playing_);
+  void Seed(std::vector<LiveBlock> blocks) STALLOC_REQUIRES(playing_);
+  void PlayAll() noexcept STALLOC_REQUIRES(playing_);
 
-  SpinMutex appending_;        // taken under playing_, or alone
-  std::vector<Event> events_;  // guarded by appending_
-  std::mutex playing_;         // guards what follows
-  std::vector<Event> played_;
-  std::unique_ptr<NativeModel> model_;
+  SpinMutex appending_;                                       // taken under playing_, or alone
+  std::vector<Event> events_ STALLOC_GUARDED_BY(appending_);  // guarded by appending_
+  Mutex playing_;                                             // guards what follows
+  std::vector<Event> played_ STALLOC_GUARDED_BY(playing_);
+  std::unique_ptr<NativeModel> model_ STALLOC_GUARDED_BY(playing_);
 };
 
 }  // namespace stalloc

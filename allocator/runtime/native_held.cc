@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include "allocator/base/mutex.h"
+
 namespace stalloc {
 
 // Graphs' pools are mostly filled right after, where what was held before them is gone.
 void NativeHeld::EmptiedCache(Bytes apart) noexcept {
   emptied_.store(true, std::memory_order_relaxed);
   if (!feed_.open()) return;
-  const std::lock_guard lock(emptying_);
+  const LockGuard lock(emptying_);
   const Bytes peak = feed_.Play().peak;
   before_emptied_ = std::max(before_emptied_, peak);
   with_apart_ = std::max(with_apart_, peak + apart);
@@ -18,7 +20,7 @@ void NativeHeld::EmptiedCache(Bytes apart) noexcept {
 
 Bytes NativeHeld::Play(Bytes live, Bytes run_live, Bytes apart) noexcept {
   if (!feed_.open()) return Estimate(0, run_live);
-  const std::lock_guard lock(emptying_);
+  const LockGuard lock(emptying_);
   const NativeFeed::Figures now = feed_.Play();
   const Bytes peak = std::max(now.peak, std::exchange(before_emptied_, 0));
   with_apart_ = std::max(with_apart_, now.peak + apart);

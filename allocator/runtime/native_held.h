@@ -13,8 +13,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/native_feed.h"
 #include "proto/model/units.h"
 
@@ -52,9 +52,9 @@ class NativeHeld {
 
   NativeFeed feed_;
   std::atomic<bool> emptied_{false};
-  std::mutex emptying_;       // guards the next two, and the order of the feed's figures
-  Bytes before_emptied_ = 0;  // most, in this iteration before caches were emptied
-  Bytes with_apart_ = 0;
+  Mutex emptying_;                                          // guards the next two, and the order of the feed's figures
+  Bytes before_emptied_ STALLOC_GUARDED_BY(emptying_) = 0;  // most, in this iteration before caches were emptied
+  Bytes with_apart_ STALLOC_GUARDED_BY(emptying_) = 0;
   Known known_;
   int watched_ = 0;      // iterations since it was opened
   int fitting_ = 0;      // the last of them, in a row

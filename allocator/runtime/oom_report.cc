@@ -10,10 +10,11 @@
 
 #include "allocator/base/clock.h"
 #include "allocator/base/log.h"
-#include "proto/model/json_writer.h"
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/report_file.h"
 #include "allocator/runtime/session.h"
 #include "allocator/runtime/stats_fields.h"
+#include "proto/model/json_writer.h"
 
 namespace stalloc {
 namespace {
@@ -200,7 +201,7 @@ OomReports::OomReports(std::string directory, std::uint32_t rank) : directory_(s
 
 const char* OomReports::Write(const OutOfMemoryFacts& facts) noexcept {
   const std::int64_t now_ns = MonotonicNanoseconds();
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (written_ == kMost) return "";
   char* const path = paths_[written_++];
   std::snprintf(path, sizeof(paths_[0]), "%s/rank%05u.pid%d.oom%d.json", directory_.c_str(), rank_,

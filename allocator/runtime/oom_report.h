@@ -21,10 +21,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 #include "allocator/base/mapped_array.h"
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/out_of_memory.h"
 
 namespace stalloc {
@@ -52,13 +52,13 @@ class OomReports {
   const std::string directory_;
   const std::uint32_t rank_;
   std::atomic<Listener> listener_{nullptr};
-  std::mutex mutex_;  // guards what follows
-  int written_ = 0;
-  char paths_[kMost][1024] = {};
-  MappedArray<LiveBlock> arena_blocks_{kMostBlocks};
-  MappedArray<Ledger::UpstreamBlock> upstream_blocks_{kMostBlocks};
-  MappedArray<LiveBlocks::Block> own_blocks_{kMostBlocks};
-  MappedArray<RecentEvent> events_{RecentEvents::kCapacity};
+  Mutex mutex_;  // guards what follows
+  int written_ STALLOC_GUARDED_BY(mutex_) = 0;
+  char paths_[kMost][1024] STALLOC_GUARDED_BY(mutex_) = {};
+  MappedArray<LiveBlock> arena_blocks_ STALLOC_GUARDED_BY(mutex_){kMostBlocks};
+  MappedArray<Ledger::UpstreamBlock> upstream_blocks_ STALLOC_GUARDED_BY(mutex_){kMostBlocks};
+  MappedArray<LiveBlocks::Block> own_blocks_ STALLOC_GUARDED_BY(mutex_){kMostBlocks};
+  MappedArray<RecentEvent> events_ STALLOC_GUARDED_BY(mutex_){RecentEvents::kCapacity};
 };
 
 }  // namespace stalloc

@@ -9,6 +9,7 @@
 
 #include "allocator/backing/chunk_bytes.h"
 #include "allocator/base/log.h"
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/human_bytes.h"
 
 namespace stalloc {
@@ -137,6 +138,7 @@ void PlannedSpace::Serve(VmmDriver& driver, StreamFence* fence, const Options& c
                                                                   .poison = chosen.poison},
                                               plan_.lent_pools);
   }
+  mutex_.AssertHeld();  // nobody else knows it yet
   fit_.emplace(arena_->chunk_bytes() + kLeastSegment);
 }
 
@@ -162,7 +164,7 @@ bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
   if (gave_up()) return LeaveOver();
   chunks_->BeginIteration();
   if (!has_plan_) return false;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const Finding finding = Look(iteration);
   if (finding == Finding::kUnlike || finding == Finding::kServedAnyway) unlike_.store(true, std::memory_order_relaxed);
   const bool gives_up = finding == Finding::kUnlike || finding == Finding::kHoldsMore;

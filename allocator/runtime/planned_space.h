@@ -7,12 +7,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/idle_chunks.h"
+#include "allocator/base/mutex.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/runtime/graph_lending.h"
 #include "allocator/runtime/plan_fit.h"
@@ -126,9 +126,9 @@ class PlannedSpace {
   };
   bool LeaveOver() noexcept;
   // REQUIRE: mutex_ is held.
-  [[nodiscard]] Finding Look(const Iteration& iteration) noexcept;
-  void Tell(Finding finding, const Iteration& iteration) const noexcept;
-  void GiveBackLongIdle() noexcept;
+  [[nodiscard]] Finding Look(const Iteration& iteration) noexcept STALLOC_REQUIRES(mutex_);
+  void Tell(Finding finding, const Iteration& iteration) const noexcept STALLOC_REQUIRES(mutex_);
+  void GiveBackLongIdle() noexcept STALLOC_REQUIRES(mutex_);
 
   const DevicePlan plan_;
   const bool has_plan_;
@@ -146,10 +146,10 @@ class PlannedSpace {
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
   std::atomic<std::uint64_t> live_blocks_{kUnknown};  // when what is idle was last given back
   std::atomic<Bytes> left_idle_{0};                   // by the last GiveBackForAnother
-  std::mutex mutex_;
-  Resemblance resemblance_;       // guarded by mutex_
-  std::optional<PlanFit> fit_;    // the same; none before the arena is there
-  std::uint64_t idle_since_ = 0;  // a stamp of the engine's; the same
+  Mutex mutex_;
+  Resemblance resemblance_ STALLOC_GUARDED_BY(mutex_);       // guarded by mutex_
+  std::optional<PlanFit> fit_ STALLOC_GUARDED_BY(mutex_);    // the same; none before the arena is there
+  std::uint64_t idle_since_ STALLOC_GUARDED_BY(mutex_) = 0;  // a stamp of the engine's; the same
 };
 
 }  // namespace stalloc

@@ -7,14 +7,15 @@
 #include <mutex>
 #include <vector>
 
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/session.h"
 
 namespace stalloc {
 namespace {
 
 struct Watched {
-  std::mutex mutex;
-  std::vector<Session*> sessions;  // guarded by mutex
+  Mutex mutex;
+  std::vector<Session*> sessions STALLOC_GUARDED_BY(mutex);  // guarded by mutex
 };
 
 // Never destroyed: handlers run after static destructors.
@@ -26,16 +27,16 @@ Watched& TheWatched() {
 void AtExit() {
   std::vector<Session*> sessions;
   {
-    const std::lock_guard lock(TheWatched().mutex);
+    const LockGuard lock(TheWatched().mutex);
     sessions = TheWatched().sessions;
   }
   for (Session* session : sessions) session->Finish();
 }
 
 // The list is whole in the child because the fork happens with its mutex held.
-void BeforeFork() { TheWatched().mutex.lock(); }
-void AfterForkInParent() { TheWatched().mutex.unlock(); }
-void AfterForkInChild() {
+void BeforeFork() STALLOC_NO_THREAD_SAFETY_ANALYSIS { TheWatched().mutex.lock(); }
+void AfterForkInParent() STALLOC_NO_THREAD_SAFETY_ANALYSIS { TheWatched().mutex.unlock(); }
+void AfterForkInChild() STALLOC_NO_THREAD_SAFETY_ANALYSIS {
   for (Session* session : TheWatched().sessions) session->BecomeInert();
   TheWatched().mutex.unlock();
 }
@@ -49,13 +50,13 @@ void WatchProcess(Session* session) {
     std::atexit(AtExit);
     pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   });
-  const std::lock_guard lock(watched.mutex);
+  const LockGuard lock(watched.mutex);
   watched.sessions.push_back(session);
 }
 
 void UnwatchProcess(Session* session) {
   Watched& watched = TheWatched();
-  const std::lock_guard lock(watched.mutex);
+  const LockGuard lock(watched.mutex);
   std::erase(watched.sessions, session);
 }
 

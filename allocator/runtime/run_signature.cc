@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "allocator/base/mutex.h"
 #include "proto/model/json_writer.h"
 
 namespace stalloc {
@@ -27,7 +28,7 @@ void RunSignature::Add(DeviceIndex device, Bytes requested, Bytes live) noexcept
   const std::uint64_t pair = Mixed(Mixed(std::exchange(t_previous, bytes)) + bytes);
   const auto index =
       std::min(static_cast<std::size_t>(std::max<DeviceIndex>(device, kCpuDevice) - kCpuDevice), kDevices - 1);
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   if (fences_ > 0) return;
   Phase& phase = phases_[phase_];
   ++phase.requests;
@@ -57,7 +58,7 @@ void RunSignature::Begin(std::size_t phase) noexcept {
 
 void RunSignature::See(const Mark& mark) noexcept {
   if (!open()) return;
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   const bool begins = mark.edge == MarkEdge::kBegin;
   if (mark.kind == MarkKind::kFence) {
     if (begins) ++fences_;
@@ -105,7 +106,7 @@ struct RunSignature::Figures : Sums {
 std::vector<RunSignature::Figures> RunSignature::Copy() const {
   std::vector<Figures> figures(kMostPhases);
   for (Figures& of_phase : figures) of_phase.counts.reserve(kMostSizes);  // none of it under the lock
-  const std::lock_guard lock(mutex_);
+  const LockGuard lock(mutex_);
   for (std::size_t i = 0; i <= phase_; ++i) {
     const Phase& phase = phases_[i];
     Figures& to = figures[i];

@@ -61,15 +61,15 @@ class RunSignature {
   };
   struct Figures;  // of a phase, for Json
 
-  void Begin(std::size_t phase) noexcept;
+  void Begin(std::size_t phase) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] std::vector<Figures> Copy() const;
 
   std::atomic<bool> open_{true};
   mutable SpinMutex mutex_;  // guards the rest
-  std::size_t phase_ = 0;
-  int fences_ = 0;
-  bool explicit_ = false;  // the program marks its iterations
-  std::array<Phase, kMostPhases> phases_;
+  std::size_t phase_ STALLOC_GUARDED_BY(mutex_) = 0;
+  int fences_ STALLOC_GUARDED_BY(mutex_) = 0;
+  bool explicit_ STALLOC_GUARDED_BY(mutex_) = false;  // the program marks its iterations
+  std::array<Phase, kMostPhases> phases_ STALLOC_GUARDED_BY(mutex_);
 };
 
 }  // namespace stalloc

@@ -4,13 +4,13 @@
 #include <array>
 #include <atomic>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "allocator/base/log.h"
+#include "allocator/base/mutex.h"
 #include "allocator/runtime/device_plans.h"
 #include "allocator/runtime/files.h"
 #include "allocator/runtime/fingerprint_check.h"
@@ -57,55 +57,56 @@ struct Session::Impl {
   // Devices are looked up without a lock and only ever added; slot 0 is the CPU.
   std::array<std::atomic<DeviceRuntime*>, kMostDevices + 1> by_index{};
 
-  mutable std::mutex mutex;  // guards all below
-  Fingerprint fingerprint;
-  std::vector<std::unique_ptr<Recorder>> recorders;  // there as long as the devices: other threads may call any of them
-  std::optional<DevicePlans> plans;                  // Alloc, Auto
-  std::string moved_to;                              // the run's directory, where it is not the configured one
-  std::string degraded;
-  std::string failure;
+  mutable Mutex mutex;  // guards all below
+  Fingerprint fingerprint STALLOC_GUARDED_BY(mutex);
+  std::vector<std::unique_ptr<Recorder>> recorders
+      STALLOC_GUARDED_BY(mutex);  // there as long as the devices: other threads may call any of them
+  std::optional<DevicePlans> plans STALLOC_GUARDED_BY(mutex);  // Alloc, Auto
+  std::string moved_to STALLOC_GUARDED_BY(mutex);  // the run's directory, where it is not the configured one
+  std::string degraded STALLOC_GUARDED_BY(mutex);
+  std::string failure STALLOC_GUARDED_BY(mutex);
   struct Device {
     DeviceIndex index;
     std::unique_ptr<DeviceRuntime> runtime;
   };
-  std::vector<Device> devices;
+  std::vector<Device> devices STALLOC_GUARDED_BY(mutex);
 
   // A plan that will be taken up.
   struct Prepared {
     std::string path;
     std::vector<std::pair<DeviceIndex, std::shared_ptr<PlannedSpace>>> spaces;
   };
-  std::mutex preparing;  // held before `mutex`; guards the next
-  std::optional<Prepared> prepared;
+  Mutex preparing;  // held before `mutex`; guards the next
+  std::optional<Prepared> prepared STALLOC_GUARDED_BY(preparing);
 
   // Held while a mark goes to the devices, and after `mutex` while a device is added: each is told of every mark once.
-  std::mutex marks_mutex;
-  OpenMarks open_marks;
+  Mutex marks_mutex;
+  OpenMarks open_marks STALLOC_GUARDED_BY(marks_mutex);
 
-  // REQUIRES: mutex is held.
-  [[nodiscard]] Config Current() const {
+  [[nodiscard]] Config Current() const STALLOC_REQUIRES(mutex) {
     Config now = config;
     if (!moved_to.empty()) now.model_info_path = moved_to;
     return now;
   }
-  Status OpenTrace(const std::string& path);
+  Status OpenTrace(const std::string& path) STALLOC_REQUIRES(mutex);
   // Null: nobody records. A closed one ignores what it is told.
   [[nodiscard]] Recorder* Recording() const noexcept {
     return inert.load(std::memory_order_relaxed) ? nullptr : recorder.load(std::memory_order_acquire);
   }
-  [[nodiscard]] Fingerprint OfPlan() const;
+  [[nodiscard]] Fingerprint OfPlan() const STALLOC_REQUIRES(mutex);
   [[nodiscard]] static Result<Plan> ReadOwnPlan(const std::string& path, const Fingerprint& expected);
-  Status Prepare(const std::string& path);
-  Status LoadPlan();
-  Status LoadPlanOrTrace();
-  Status TraceInstead(const std::string& why);
+  Status Prepare(const std::string& path) STALLOC_REQUIRES(preparing) STALLOC_EXCLUDES(mutex);
+  Status LoadPlan() STALLOC_REQUIRES(mutex);
+  Status LoadPlanOrTrace() STALLOC_REQUIRES(mutex);
+  Status TraceInstead(const std::string& why) STALLOC_REQUIRES(mutex);
   void OpenReports();
-  [[nodiscard]] const DevicePlan* PlanOf(DeviceIndex device);
-  void Degrade(const std::string& why, bool logged);
+  [[nodiscard]] const DevicePlan* PlanOf(DeviceIndex device) STALLOC_REQUIRES(mutex);
+  void Degrade(const std::string& why, bool logged) STALLOC_REQUIRES(mutex);
   void WriteObserved();
   [[nodiscard]] bool HasAllocated() const;
   DeviceRuntime* Build(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
-                       WatchMemory* watch, PassHere pass_here, DeviceCopies* copies, GraphPools* graphs);
+                       WatchMemory* watch, PassHere pass_here, DeviceCopies* copies, GraphPools* graphs)
+      STALLOC_REQUIRES(mutex);
   template <typename Visit>
   void ForEachDevice(Visit&& visit) {
     for (std::atomic<DeviceRuntime*>& slot : by_index) {
@@ -187,6 +188,7 @@ void Session::Impl::OpenReports() {
 
 Result<std::unique_ptr<Session>> Session::Open(Environment environment) {
   auto impl = std::make_unique<Impl>();
+  impl->mutex.AssertHeld();  // nobody else knows it yet
   impl->config = std::move(environment.config);
   impl->fingerprint = std::move(environment.fingerprint);
   const Config& config = impl->config;
@@ -295,14 +297,14 @@ DeviceRuntime* Session::AddDevice(DeviceIndex device, Upstream* upstream, VmmDri
                                   const Fingerprint& device_fingerprint, WatchMemory* watch, PassHere pass_here,
                                   DeviceCopies* copies, GraphPools* graphs) {
   Impl& self = *impl_;
-  const std::lock_guard lock(self.mutex);
+  const LockGuard lock(self.mutex);
   if (DeviceRuntime* const known = Device(device); known != nullptr) return known;
   Merge(device_fingerprint, &self.fingerprint);
   if (!self.recorders.empty()) self.recorders.back()->UpdateFingerprint(self.fingerprint);
   DeviceRuntime* const runtime = self.Build(device, upstream, driver, fence, watch, pass_here, copies, graphs);
   if (runtime == nullptr) return nullptr;
   if (self.inert.load(std::memory_order_relaxed)) runtime->BecomeInert();
-  const std::lock_guard marks_lock(self.marks_mutex);
+  const LockGuard marks_lock(self.marks_mutex);
   for (const stalloc::Mark& mark : self.open_marks.marks()) runtime->OnMark(mark);
   if (device >= kCpuDevice && device < kMostDevices) {
     self.by_index[static_cast<std::size_t>(device + 1)].store(runtime, std::memory_order_release);
@@ -320,7 +322,7 @@ DeviceRuntime* Session::Device(DeviceIndex device) const noexcept {
 void Session::Mark(const stalloc::Mark& mark) {
   if (impl_->inert.load(std::memory_order_relaxed)) return;
   if (Recorder* const recorder = impl_->Recording(); recorder != nullptr) recorder->Marked(mark);
-  const std::lock_guard lock(impl_->marks_mutex);
+  const LockGuard lock(impl_->marks_mutex);
   impl_->open_marks.See(mark);
   if (impl_->signature != nullptr) impl_->signature->See(mark);
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
@@ -353,7 +355,7 @@ Status Session::Impl::Prepare(const std::string& path) {
   prepared.reset();
   Fingerprint expected;
   {
-    const std::lock_guard lock(mutex);
+    const LockGuard lock(mutex);
     expected = OfPlan();
   }
   Result<Plan> read = ReadOwnPlan(path, expected);
@@ -381,19 +383,19 @@ Status Session::Impl::Prepare(const std::string& path) {
 Status Session::PreparePlan(const std::string& path) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
-  const std::lock_guard lock(self.preparing);
+  const LockGuard lock(self.preparing);
   return self.Prepare(path);
 }
 
 Status Session::TakePlan(const std::string& path) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
-  const std::lock_guard preparing_lock(self.preparing);
+  const LockGuard preparing_lock(self.preparing);
   if (!self.prepared.has_value() || self.prepared->path != path) {
     if (Status made = self.Prepare(path); !made.ok()) return made;
   }
-  const std::lock_guard lock(self.mutex);
-  const std::lock_guard marks_lock(self.marks_mutex);
+  const LockGuard lock(self.mutex);
+  const LockGuard marks_lock(self.marks_mutex);
   std::string why;
   bool taken = false;
   for (auto& [device, space] : self.prepared->spaces) {
@@ -410,11 +412,12 @@ Status Session::TraceAgain(const std::string& path) {
   Impl& self = *impl_;
   if (self.inert.load(std::memory_order_relaxed)) return Error{"this process was forked"};
   if (self.config.mode != Mode::kAuto) return Error{"only STALLOC_MODE=Auto traces more than once"};
-  const std::lock_guard lock(self.mutex);
+  const LockGuard lock(self.mutex);
   if (!self.recorders.empty()) self.recorders.back()->Close();
   if (Status made = MakeParentDirectories(path); !made.ok()) return made;
   if (Status opened = self.OpenTrace(path); !opened.ok()) return opened;
-  self.ForEachDevice([&](DeviceRuntime& device) { device.RecordTo(self.recorders.back().get()); });
+  Recorder* const recorder = self.recorders.back().get();
+  self.ForEachDevice([&](DeviceRuntime& device) { device.RecordTo(recorder); });
   return Ok{};
 }
 
@@ -425,7 +428,7 @@ void Session::DropPlan() noexcept {
 }
 
 void Session::MoveTo(const std::string& directory) {
-  const std::lock_guard lock(impl_->mutex);
+  const LockGuard lock(impl_->mutex);
   impl_->moved_to = directory;
 }
 
@@ -445,7 +448,7 @@ std::string Session::StatsJson() const {
   const Impl& self = *impl_;
   SessionFigures figures;
   if (!self.inert.load(std::memory_order_relaxed)) {
-    const std::lock_guard lock(self.mutex);
+    const LockGuard lock(self.mutex);
     figures.config = self.Current();
     figures.plan_loaded = self.plans.has_value();
     figures.degraded = self.degraded;
@@ -461,7 +464,7 @@ std::string Session::StatsJson() const {
 }
 
 bool Session::Impl::HasAllocated() const {
-  const std::lock_guard lock(mutex);
+  const LockGuard lock(mutex);
   return std::any_of(devices.begin(), devices.end(),
                      [](const Device& device) { return device.runtime->Stats().requests != 0; });
 }
@@ -472,7 +475,7 @@ Status Session::WriteSummary() const {
   if (!impl_->HasAllocated()) return Ok{};  // nor those of a process that this one has started, at its rank
   std::string path;
   {
-    const std::lock_guard lock(impl_->mutex);
+    const LockGuard lock(impl_->mutex);
     path = impl_->Current().SummaryPath();
   }
   if (Status made = MakeParentDirectories(path); !made.ok()) return made;
@@ -485,7 +488,7 @@ void Session::Impl::WriteObserved() {
   std::size_t entries = 0;
   std::string path;
   {
-    const std::lock_guard lock(mutex);
+    const LockGuard lock(mutex);
     path = Current().ObservedPath();
     for (const Device& device : devices) {
       const PlanEngine* const engine = device.runtime->engine();
@@ -523,12 +526,12 @@ void Session::Finish() {
 const Config& Session::config() const noexcept { return impl_->config; }
 
 std::string Session::degraded() const {
-  const std::lock_guard lock(impl_->mutex);
+  const LockGuard lock(impl_->mutex);
   return impl_->degraded;
 }
 
 std::string Session::failure() const {
-  const std::lock_guard lock(impl_->mutex);
+  const LockGuard lock(impl_->mutex);
   return impl_->failure;
 }
 

@@ -8,9 +8,9 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
+#include "allocator/base/mutex.h"
 #include "proto/model/trace.h"
 
 namespace stalloc {
@@ -21,7 +21,7 @@ class SetUpWindow {
 
   // True when it has closed since the last call.
   bool See(const Mark& mark) noexcept {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     const bool begins = mark.edge == MarkEdge::kBegin;
     switch (mark.kind) {
       case MarkKind::kInit:
@@ -47,14 +47,14 @@ class SetUpWindow {
   }
 
   void SeeBackwardPass() noexcept {
-    const std::lock_guard lock(mutex_);
+    const LockGuard lock(mutex_);
     in_set_up_ = false;
     if (Update() && !open()) closed_by_pass_ = true;
   }
 
  private:
   // Whether it was open.
-  bool Update() noexcept {
+  bool Update() noexcept STALLOC_REQUIRES(mutex_) {
     return open_.exchange((in_set_up_ || making_state_ > 0) && fences_ == 0, std::memory_order_relaxed);
   }
 
@@ -64,11 +64,11 @@ class SetUpWindow {
   }
 
   std::atomic<bool> open_{true};
-  std::mutex mutex_;  // guards the rest
-  bool in_set_up_ = true;
-  bool closed_by_pass_ = false;  // since the last mark
-  int making_state_ = 0;
-  int fences_ = 0;
+  Mutex mutex_;  // guards the rest
+  bool in_set_up_ STALLOC_GUARDED_BY(mutex_) = true;
+  bool closed_by_pass_ STALLOC_GUARDED_BY(mutex_) = false;  // since the last mark
+  int making_state_ STALLOC_GUARDED_BY(mutex_) = 0;
+  int fences_ STALLOC_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace stalloc

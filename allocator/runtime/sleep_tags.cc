@@ -1,17 +1,17 @@
 #include "allocator/runtime/sleep_tags.h"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
+#include "allocator/base/mutex.h"
 #include "allocator/engine/bytes/occupancy.h"
 
 namespace stalloc {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
-  std::vector<SleepTags::Tag> tags{{}};  // guarded by mutex
+  Mutex mutex;
+  std::vector<SleepTags::Tag> tags STALLOC_GUARDED_BY(mutex){{}};  // guarded by mutex
 };
 
 // Never destroyed: threads may allocate until the process is gone.
@@ -26,7 +26,7 @@ thread_local unsigned t_present = 0;
 
 std::optional<unsigned> SleepTags::Number(const std::string& name, bool kept) {
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
+  const LockGuard lock(registry.mutex);
   auto& tags = registry.tags;
   const auto found =
       std::find_if(tags.begin(), tags.end(), [&](const Tag& tag) { return tag.name == name && tag.kept == kept; });
@@ -39,7 +39,7 @@ std::optional<unsigned> SleepTags::Number(const std::string& name, bool kept) {
 
 std::vector<SleepTags::Tag> SleepTags::All() {
   Registry& registry = TheRegistry();
-  const std::lock_guard lock(registry.mutex);
+  const LockGuard lock(registry.mutex);
   return registry.tags;
 }
 

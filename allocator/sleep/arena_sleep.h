@@ -14,6 +14,7 @@
 
 #include "allocator/arena/arena.h"
 #include "allocator/backing/idle_chunks.h"
+#include "allocator/base/mutex.h"
 #include "allocator/driver/device_copies.h"
 #include "allocator/engine/plan_engine.h"
 #include "allocator/sleep/host_pool.h"
@@ -110,7 +111,7 @@ class ArenaSleep {
   IdleChunks& chunks_;
   DeviceCopies& copies_;
   HostPool& pool_;
-  std::unique_lock<std::mutex> held_;
+  std::unique_lock<Mutex> held_;
 
   SavedBytes saved_;
   Ranges dropped_;     // blocks that sleep and are kept nowhere

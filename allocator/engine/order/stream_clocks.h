@@ -12,9 +12,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
 #include "allocator/base/mapped_array.h"
+#include "allocator/base/mutex.h"
 #include "allocator/base/spin_mutex.h"
 #include "allocator/driver/fence_events.h"
 #include "allocator/driver/stream_fence.h"
@@ -56,7 +56,7 @@ class StreamNeeds {
 
 class StreamClocks {
  public:
-  using Lock = std::unique_lock<SpinMutex>;
+  using Lock = OpenableLock<SpinMutex>;
   static constexpr std::size_t kMaxStreams = 128;  // torch has 65 a device; LiveRecord has a byte for each index
 
   // `fence` may be null: then no stream can be ordered behind another.
