@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "allocator/driver/host_driver.h"
-#include "proto/model/json_writer.h"
 #include "allocator/runtime/report_file.h"
+#include "proto/model/json_writer.h"
 #include "tests/record/heap_counter.h"
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
