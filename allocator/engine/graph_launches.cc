@@ -11,7 +11,10 @@ bool PlanEngine::OpenLent(std::size_t pool, std::span<const GranuleRange> ranges
   const Lock lock(mutex_);
   const GranuleRange all = lent_.RangeOf(pool);
   LetGoOfLaunches(all);
-  const auto is_done = [this](const GranuleRange& range) { return freed_.OnlyThisDevicesIn(range.lo, range.hi); };
+  const auto is_done = [this](const GranuleRange& range) {
+    mutex_.AssertHeld();
+    return freed_.OnlyThisDevicesIn(range.lo, range.hi);
+  };
   if (!std::ranges::all_of(ranges, is_done)) return false;
   for (const GranuleRange& range : ranges) freed_.Take(range.lo, range.hi, kNoStream);
   lent_.Open(pool, ranges, graphs);
