@@ -89,8 +89,7 @@ TEST_F(TwoStepFreeTest, OfThreadsThatFreeOneBlockOneDoes) {
     for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&, thread] {
         ++ready;
-        while (ready.load() < kThreads) {
-        }
+        while (ready.load() < kThreads) std::this_thread::yield();
         if (thread % 2 == 0) {
           freed += engine_.Free(block) != 0 ? 1 : 0;
         } else if (const FreeTicket ticket = engine_.BeginFree(block); ticket.requested != 0) {

@@ -44,8 +44,7 @@ class RacingFreesTest : public ::testing::Test {
     for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&] {
         ++ready;
-        while (ready.load() < kThreads) {
-        }
+        while (ready.load() < kThreads) std::this_thread::yield();
         runtime_->Free(block);
       });
     }
