@@ -7,49 +7,65 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import os
 import sys
-from collections.abc import Collection, Sequence
-from typing import Any, Optional
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn, Optional
 
 from stalloc.core.version import __version__
 
 # What each does. Its module has `prepare_parser` and `run`, and EXAMPLES, unless the planner's help has them.
-COMMANDS = {
-    "run": "run a training script (or -m MODULE) with stalloc's allocator in place",
-    "status": "show how far a run under STALLOC_MODE=Auto is: its stages, with their times, of each rank, and "
-    "whether it runs",
-    "summary": "show what a run held, how many requests its plan served, and what that saved, of each rank",
-    "runs": "list the runs under STALLOC_MODE=Auto whose plans are kept for later starts",
-    "clean": "remove runs under STALLOC_MODE=Auto that are kept for later starts",
-    "plan": "plan the memory of every traced rank below a directory",
-    "report": "show where the memory of a traced run went: an HTML file, Markdown or JSON",
-    "diff": "what a second run has more or less of at its peak, by class, layer, block and phase",
-    "leaks": "find what makes live bytes grow from iteration to iteration, and where it is allocated",
-    "advise": "what would lower the peak of a traced run, by how much, and at what cost",
-    "whatif": "would a traced run fit in so much memory, and how large could its micro-batch be",
-    "fit": "from one trace: the fastest micro-batch, and what to recompute or offload, for so much memory",
-    "estimate": "what a Megatron-LM configuration should need on a rank, by formulas, beside what was traced",
-    "import": "make a trace from a PyTorch memory snapshot with history (torch.cuda.memory._dump_snapshot)",
-    "export": "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite",
-    "dump": "print a trace as text",
-    "pack": "pack the buffers of a CSV file (id,lower,upper,size)",
-    "check": "check a plan against its trace, independently of the planner",
-    "synth": "make a synthetic trace of a pipeline run, or an instance for pack",
-    "sleep": "put processes to sleep: what lives in their arenas goes to the host, its memory to the device",
-    "wake": "wake processes that sleep: what lived in their arenas comes back to its addresses",
-    "oom": "show a report that STALLOC_OOM_REPORT wrote: what was alive, what happened last, where the run "
-    "was in its plan",
-    "doctor": "check what works on this machine and what to do about the rest; paste its output into an issue",
-    "info": "print versions, the libraries found and whether they fit this torch",
-    "completion": "print the completion of commands and options for a shell (needs `pip install shtab`)",
+GROUPS = {
+    "every day": {
+        "run": "run a training script (or -m MODULE) under stalloc's allocator",
+        "status": "show how far a run is, what it held and what its plan saved",
+        "plan": "plan the memory of every traced rank below a directory",
+        "report": "show where the memory of a traced run went: HTML, Markdown, JSON",
+        "fit": "choose the fastest micro-batch and savings that fit a memory size",
+        "doctor": "check what works on this machine, and what to do about the rest",
+    },
+    "look closer": {
+        "advise": "list what would lower the peak of a traced run, and its cost",
+        "whatif": "tell whether a traced run would fit a memory size, and how far",
+        "diff": "compare two runs at their peaks: class, layer, block and phase",
+        "oom": "show the report that an out-of-memory error left",
+    },
+    "move files": {
+        "import": "make a trace from a PyTorch memory snapshot with history",
+        "export": "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite",
+        "runs": "list the runs whose plans are kept for later starts",
+        "clean": "remove runs that are kept for later starts",
+    },
+    "share a device": {
+        "sleep": "put processes to sleep, so that others have their memory",
+        "wake": "wake processes that sleep: their memory comes back",
+    },
 }
-_MODULES = {"import": "stalloc.tools.commands.import_", "run": "stalloc.train.run"}
+COMMANDS = {name: does for group in GROUPS.values() for name, does in group.items()}
+# They still run, and the next version lacks them: what to type instead.
+GOING = {
+    "summary": "stalloc status DIR",
+    "leaks": "stalloc report DIR --leaks",
+    "info": "stalloc doctor",
+    "completion": "stalloc --completion SHELL",
+    "estimate": "stalloc report DIR --md, which has the estimate beside what was traced, or stalloc run --fake",
+    "dump": "stalloc export DIR --format text --output FILE",
+    "check": "stalloc-planner check PLAN TRACE; stalloc plan checks each plan that it writes",
+    "pack": "stalloc-planner pack",
+    "synth": "stalloc-planner synth",
+}
+_PASSED_ON = "stalloc.tools.commands.passed_on"
+_MODULES = {
+    **dict.fromkeys(("dump", "check", "pack", "synth"), _PASSED_ON),
+    "import": "stalloc.tools.commands.import_",
+    "run": "stalloc.train.run",
+}
 
 # Their arguments are another program's: argparse must not look at them.
 VERBATIM = frozenset({"plan", "dump", "pack", "check", "synth"})
-# Behind -- they take options of the training program that a trace's command line lacks.
+# After -- they take options of the training program that a trace's command line lacks.
 MODEL_OPTIONS = frozenset({"advise", "estimate", "report", "whatif"})
 
 
@@ -58,35 +74,92 @@ def module_of(name: str) -> Any:
     return importlib.import_module(_MODULES.get(name, f"stalloc.tools.commands.{name}"))
 
 
-def build_parser(whole: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """With the options of the commands in `whole`; of others with the names alone."""
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """Names the nearest option where it does not know one."""
+
+    _words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = args or ()
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
+
+    def error(self, message: str) -> NoReturn:
+        names = [word.partition("=")[0] for word in self._words if word.startswith("--")]
+        options = self._option_string_actions
+        unknown = [name for name in names if not any(option.startswith(name) for option in options)]
+        super().error(message + "".join(f"; {name}{_did_you_mean(name, options)}" for name in unknown))
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    return "".join(f": did you mean {name}?" for name in difflib.get_close_matches(word, list(known), 1))
+
+
+class _Format(argparse.RawDescriptionHelpFormatter):
+    """Without the list of commands: they stand in groups."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        if not isinstance(action, argparse._SubParsersAction):
+            super().add_argument(action)
+
+
+class _Completion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, _namespace: object, shell: Any, _option: object = None) -> None:
+        parser.exit(module_of("completion").complete("--completion", whole_parser(), shell))
+
+
+def build_parser(names: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The command line's, with these commands alone; not one: with the options that stand before a command."""
+    parser = Parser(
         prog="stalloc",
-        description="Plans the memory of a training run from a trace of its first iterations.",
+        usage="stalloc COMMAND ...",
+        description="Plans the memory of a training run from a trace of its first iterations.\n" + _groups(),
         epilog="`stalloc COMMAND --help` tells more. Exit codes: 0 fine, 1 bad input or infeasible, 2 usage.",
+        formatter_class=_Format,
     )
     parser.add_argument("--version", action="version", version=f"stalloc {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, told in COMMANDS.items():
-        of_command = subparsers.add_parser(
+    parser.add_argument(
+        "--completion",
+        metavar="SHELL",
+        choices=("bash", "zsh", "tcsh"),
+        action=_Completion,
+        help="print what bash, zsh or tcsh needs to complete commands and options (needs `pip install shtab`)",
+    )
+    if not names:
+        return parser
+    if not names:
+        return parser
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="stalloc", required=True)
+    for name in names:
+        does = COMMANDS.get(name) or f"It goes with the next version. Instead: {GOING[name]}."
+        command = commands.add_parser(
             name,
-            help=told,
-            description=told,
+            help=does,
+            description=does,
             add_help=name not in VERBATIM,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name in VERBATIM:
-            of_command.add_argument("arguments", nargs=argparse.REMAINDER)
-        elif name in whole:
-            module_of(name).prepare_parser(of_command)
-            shown = "".join(f"  stalloc {example}\n" for example in module_of(name).EXAMPLES)
-            of_command.epilog = f"{(of_command.epilog or '').strip()}\n\nexamples:\n{shown}".lstrip()
+            command.add_argument("arguments", nargs=argparse.REMAINDER)
+            continue
+        module_of(name).prepare_parser(command)
+        shown = "".join(f"  stalloc {example}\n" for example in module_of(name).EXAMPLES)
+        command.epilog = f"{(command.epilog or '').strip()}\n\nexamples:\n{shown}".lstrip()
     return parser
+
+
+def _groups() -> str:
+    return "".join(
+        f"\n{title}:\n" + "".join(f"  {name:<8}{does}\n" for name, does in group.items())
+        for title, group in GROUPS.items()
+    )
 
 
 def planners_help(name: str) -> str:
     """Of a command that the planner carries out, with the flags that are the package's. planner.PlannerError."""
-    help_text: str = module_of("planner").help_text(name, getattr(module_of(name), "MORE_FLAGS", ""))
+    help_text: str = module_of("planner").help_text(name, module_of(name).MORE_FLAGS)
     return help_text
 
 
@@ -95,11 +168,10 @@ def whole_parser() -> argparse.ArgumentParser:
     parser = build_parser()
     commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     planner = module_of("planner")
-    for name in VERBATIM:
-        with contextlib.suppress(planner.PlannerError):
-            for flag, value, meaning in planner.flags(planners_help(name)):
-                takes = {} if value else {"action": "store_true"}
-                commands.choices[name].add_argument(f"--{flag}", help=meaning.replace("%", "%%"), **takes)
+    with contextlib.suppress(planner.PlannerError):
+        for flag, value, meaning in planner.flags(planners_help("plan")):
+            takes = {} if value else {"action": "store_true"}
+            commands.choices["plan"].add_argument(f"--{flag}", help=meaning.replace("%", "%%"), **takes)
     return parser
 
 
@@ -128,9 +200,16 @@ def _leave_closed_pipe() -> int:
 
 
 def _main(words: list[str]) -> int:
-    name = words[0] if words and words[0] in COMMANDS else ""
+    name = words[0] if words and not words[0].startswith("-") else ""
+    if name in GOING:
+        print(f"stalloc {name}: goes with the next version; instead: {GOING[name]}", file=sys.stderr)
+    elif name not in COMMANDS:
+        parser = build_parser(())
+        if not name:
+            parser.parse_args(words)
+        parser.error(f"there is no command {name}{_did_you_mean(name, COMMANDS)}" if name else "expected a COMMAND")
     if name in VERBATIM:
-        return _run(name, argparse.Namespace(arguments=words[1:]))
+        return _run(argparse.Namespace(command=name, arguments=words[1:]))
     program: list[str] = []
     if name == "run":
         words, program = module_of(name).split(words)
@@ -139,9 +218,9 @@ def _main(words: list[str]) -> int:
     arguments = build_parser((name,)).parse_args(words)
     arguments.program = program
     arguments.whole_parser = whole_parser
-    return _run(arguments.command, arguments)
+    return _run(arguments)
 
 
-def _run(name: str, arguments: argparse.Namespace) -> int:
-    code: int = module_of(name).run(arguments)
+def _run(arguments: argparse.Namespace) -> int:
+    code: int = module_of(arguments.command).run(arguments)
     return code

@@ -151,9 +151,9 @@ def test_a_variable_that_makes_no_sense_is_named(training: Training, variable: s
     assert "Traceback" not in done.err
 
 
-def test_info_describes_the_real_libraries(build: Path) -> None:
-    done = run_python("-m", "stalloc", "info", "--json", environment={"STALLOC_LIB_PATH": str(build)})
-    facts = json.loads(done.out)
+def test_doctor_describes_the_real_libraries(build: Path) -> None:
+    done = run_python("-m", "stalloc", "doctor", "--json", environment={"STALLOC_LIB_PATH": str(build)})
+    facts = json.loads(done.out)["installed"]
     assert facts["adapter"]["error"] is None
     assert facts["adapter"]["fits_torch"] is True
     assert facts["libstalloc"]["error"] is None

@@ -50,7 +50,7 @@ class Blocks:
 
 
 def leaks(training: Training, trace: Path) -> dict[str, Any]:
-    (device,) = json.loads(command(training, "leaks", str(trace), "--json"))["devices"]
+    (device,) = json.loads(command(training, "report", "--leaks", str(trace), "--json"))["devices"]
     found: dict[str, Any] = device
     return found
 
@@ -116,4 +116,4 @@ def test_a_leak_is_told_with_the_line_that_makes_it(training: Training) -> None:
         if "zeros(LEAKED" in text
     )
     assert group["call_site"] == f"kept_training.py:{line} leak"
-    assert f"kept_training.py:{line} leak" in command(training, "leaks", str(trace))
+    assert f"kept_training.py:{line} leak" in command(training, "report", "--leaks", str(trace))

@@ -1,4 +1,4 @@
-"""`stalloc leaks`, `advise`, `whatif` and `diff`, on traces from events in text."""
+"""`stalloc report --leaks`, `advise`, `whatif` and `diff`, on traces from events in text."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ pytestmark = pytest.mark.usefixtures("real_libraries")
 
 def test_a_leak_is_named_with_its_size(tmp_path: Path, build: Path, capsys: Any) -> None:
     trace = str(run(build, tmp_path / "a.trace", leak=64 * KIB))
-    device = answer(capsys, "leaks", trace)["devices"][0]
+    device = answer(capsys, "report", "--leaks", trace)["devices"][0]
     assert device["bytes_per_iteration"] == 64 * KIB
     (group,) = device["groups"]
     assert (group["bytes"], group["blocks_per_iteration"], group["phase"]) == (64 * KIB, 1, "B 0")
     assert (group["since_iteration"], group["call_site"]) == (1, "")
     assert group["live"] == [index * 64 * KIB for index in range(7)]
-    assert "64.00 KiB more in every iteration" in text(capsys, "leaks", trace)
+    assert "64.00 KiB more in every iteration" in text(capsys, "report", "--leaks", trace)
 
 
 def test_state_that_is_made_once_is_no_leak(tmp_path: Path, build: Path, capsys: Any) -> None:
     trace = str(run(build, tmp_path / "a.trace"))
-    assert answer(capsys, "leaks", trace)["devices"][0]["groups"] == []
-    assert "no leak in 7 iterations" in text(capsys, "leaks", trace)
+    assert answer(capsys, "report", "--leaks", trace)["devices"][0]["groups"] == []
+    assert "no leak in 7 iterations" in text(capsys, "report", "--leaks", trace)
 
 
 def test_few_iterations_cannot_be_judged(tmp_path: Path, build: Path, capsys: Any) -> None:
     trace = str(run(build, tmp_path / "a.trace", leak=64 * KIB, iterations=5))
-    device = answer(capsys, "leaks", trace)["devices"][0]
+    device = answer(capsys, "report", "--leaks", trace)["devices"][0]
     assert (device["enough_iterations"], device["needed_iterations"]) == (False, 6)
-    assert "too few iterations to tell: 5 traced, 6 are needed" in text(capsys, "leaks", trace)
+    assert "too few iterations to tell: 5 traced, 6 are needed" in text(capsys, "report", "--leaks", trace)
     enough = str(run(build, tmp_path / "b.trace", leak=64 * KIB, iterations=6))
-    assert answer(capsys, "leaks", enough)["devices"][0]["bytes_per_iteration"] == 64 * KIB
+    assert answer(capsys, "report", "--leaks", enough)["devices"][0]["bytes_per_iteration"] == 64 * KIB
 
 
 def test_the_help_asks_for_as_many_iterations_as_the_message(capsys: Any) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["leaks", "--help"])
+        cli.main(["report", "--help"])
     assert "trace 6 iterations or more" in " ".join(capsys.readouterr().out.split())
 
 
@@ -173,7 +173,7 @@ def test_a_leak_is_advice(tmp_path: Path, build: Path, capsys: Any) -> None:
     (row,) = (row for row in rows if row["what"].startswith("stop leaving 256.00 KiB behind"))
     # The peak is in the last of seven iterations; the six before it have left as much each.
     assert (row["saves_bytes"], row["peak_bytes"]) == (6 * 256 * KIB, 21 * MIB)
-    assert "stalloc leaks DIR" in row["how_to"]
+    assert "stalloc report DIR --leaks" in row["how_to"]
 
 
 def test_differences_add_up(tmp_path: Path, build: Path, capsys: Any) -> None:
@@ -245,7 +245,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path, build: Path) 
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.parametrize("command", [["leaks"], ["advise"], ["whatif", "--memory=1G"]])
+@pytest.mark.parametrize("command", [["report", "--leaks"], ["advise"], ["whatif", "--memory=1G"]])
 def test_what_cannot_be_read_is_named(command: list[str], tmp_path: Path, capsys: Any) -> None:
     assert cli.main([*command, str(tmp_path / "no")]) == 1
     assert str(tmp_path / "no") in capsys.readouterr().err

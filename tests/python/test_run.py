@@ -135,7 +135,7 @@ def test_our_options_end_where_the_program_begins(words: str, ours: str, program
     assert run_command.split(words.split()) == (ours.split(), program.split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["info", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["doctor", "--help"]])
 def test_help_is_on_stdout_and_ends_with_zero(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:
         cli.main(arguments)
@@ -147,7 +147,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     out = capsys.readouterr().out
-    assert all(re.search(rf"^    {name}\s", out, re.MULTILINE) for name in cli.COMMANDS)
+    assert all(re.search(rf"^  {name}\s", out, re.MULTILINE) for name in cli.COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The line that a run ends with, and `stalloc summary`."""
+"""The line that a run ends with, and `stalloc status`."""
 
 from __future__ import annotations
 
@@ -142,17 +142,21 @@ def test_trace_and_alloc_end_with_one_line_that_says_what_is_next(training: Trai
     served = training.try_run("Alloc", "--iterations", "4").err.splitlines()[-1]
     assert re.fullmatch(
         r"\[stalloc\] rank 0 held .+ live, memory was never short; PyTorch would hold [\d.]+ MiB "
-        rf"\(stalloc summary {training.info}\)",
+        rf"\(stalloc status {training.info}\)",
         served,
     )
-    done = run_python("-m", "stalloc", "summary", str(training.info))
+    done = run_python("-m", "stalloc", "status", str(training.info))
     assert done.code == 0
     line = r"rank 0  Alloc: held .+ live, memory was never short, \d+ of \d+ steady requests.* from the plan"
-    assert re.match(line, done.out)
-    (row,) = json.loads(run_python("-m", "stalloc", "summary", str(training.info), "--json").out)["ranks"]
+    assert re.match(line, done.out.splitlines()[1])
+    (row,) = json.loads(run_python("-m", "stalloc", "status", str(training.info), "--json").out)["summaries"]
     assert row["outcome"]["held_peak_bytes"] == row["summary"]["held_peak_bytes"]
-    missing = run_python("-m", "stalloc", "summary", str(training.info), "--rank", "3")
-    assert (missing.code, "the summary of not rank 3" in missing.err) == (1, True)
+    missing = run_python("-m", "stalloc", "status", str(training.info), "--rank", "3")
+    assert (missing.code, "rank 3 never has run there" in missing.err, "left a summary" in missing.err) == (
+        1,
+        True,
+        True,
+    )
 
 
 def test_other_ranks_end_without_a_word(training: Training) -> None:
@@ -165,8 +169,8 @@ def test_ranks_that_say_the_same_are_one_line(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         live = 80 * MIB if rank == 3 else 90 * MIB
         path.write_text(json.dumps({**stats(live=live), "degraded": None}))
-    done = run_python("-m", "stalloc", "summary", str(tmp_path))
+    done = run_python("-m", "stalloc", "status", str(tmp_path))
     assert done.code == 0, done.err
-    first, second = done.out.splitlines()
+    _, first, second = done.out.splitlines()
     assert first.startswith("rank 0-2, 4-5  Alloc: held 100.00 MiB for 90.00 MiB live")
     assert second.startswith("rank 3  Alloc: held 100.00 MiB for 80.00 MiB live")

@@ -1,4 +1,4 @@
-"""What a run came to, from its summary and the planner's analysis: for its last line and `stalloc summary`."""
+"""What a run came to, from its summary and the planner's analysis: for its last line and `stalloc status`."""
 
 from __future__ import annotations
 

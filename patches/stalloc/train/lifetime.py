@@ -83,4 +83,4 @@ def _tell_what_next(ended: Session) -> None:
     if ended.mode == config.ALLOC:
         outcome = outcome_of(stats, directory, 0)
         if outcome is not None:
-            log.info(f"{outcome.brief()} (stalloc summary {shown(directory)})")
+            log.info(f"{outcome.brief()} (stalloc status {shown(directory)})")

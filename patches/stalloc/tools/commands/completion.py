@@ -1,4 +1,4 @@
-"""`stalloc completion`: what a shell needs to complete stalloc's commands and options."""
+"""`stalloc --completion SHELL`: what a shell needs to complete stalloc's commands and options."""
 
 from __future__ import annotations
 
@@ -17,9 +17,14 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return complete("completion", arguments.whole_parser(), arguments.shell)
+
+
+def complete(command: str, parser: argparse.ArgumentParser, shell: str) -> int:
+    """Prints it; 1 where shtab is missing, which `command` says."""
     try:
         import shtab
     except ImportError:
-        return options.refuse("completion", "completion needs shtab: pip install shtab")
-    print(shtab.complete(arguments.whole_parser(), shell=arguments.shell))
+        return options.refuse(command, "completion needs shtab: pip install shtab")
+    print(shtab.complete(parser, shell=shell))
     return 0

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from stalloc.core import log
-from stalloc.tools.commands import options
+from stalloc.tools.commands import info, options
 from stalloc.tools.doctor import gpu, memory, sharing, software, storage
 from stalloc.tools.doctor.machine import FAILURE, OK, WARNING, Finding, Machine
 
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     failed = sum(finding.status == FAILURE for finding in findings)
     if arguments.json:
         rows = [dataclasses.asdict(finding) for finding in findings]
-        print(json.dumps({"ok": failed == 0, "findings": rows}, indent=1))
+        print(json.dumps({"ok": failed == 0, "findings": rows, "installed": info.collect()}, indent=1))
     else:
         for line in show(findings, colours=log.in_colour(sys.stdout)):
             print(line)

@@ -20,13 +20,14 @@ from stalloc.tools.report.own_calls import without_own_calls
 from stalloc.tools.report.perfetto import trace_events
 from stalloc.tools.snapshot.write import write_snapshot
 
-EXAMPLES = ("export run1 --format perfetto --output run1.json",)
+EXAMPLES = ("export run1 --format perfetto --output run1.json", "export run1 --format text --output run1.txt")
 
 _EPILOG = """
 snapshot   a pickle for https://pytorch.org/memory_viz, with classes as colours; `stalloc import` reads it, too
 perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
-csv        id,lower,upper,size, one block a line, of one device: `stalloc pack` and other solvers read it
+csv        id,lower,upper,size, one block a line, of one device: solvers of this form read it
 sqlite     every block, mark, call and phase, and the peak, as tables (blocks, marks, calls, phases, peak) for queries
+text       one event a line, with marks; what is missing of them is said on standard error
 Stacks are the program's: calls of stalloc itself are left out.
 Of a directory with several traces it is rank 0's, unless --rank says otherwise.
 """
@@ -39,7 +40,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         "-f",
-        choices=("snapshot", "perfetto", "csv", "sqlite"),
+        choices=tuple(_FORMS),
         required=True,
         help="the form to write (see below)",
     )
@@ -127,20 +128,27 @@ def _device_of(trace: Path, known: list[int], device: object) -> int:
     return known[known.index(device)]
 
 
-_FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _sqlite}
+def _text(trace: Path, _device: object) -> bytes:
+    return b"".join(_dumped(trace))
+
+
+_FORMS = {"snapshot": _snapshot, "perfetto": _perfetto, "csv": _csv, "sqlite": _sqlite, "text": _text}
 
 
 def dump_lines(trace: Path) -> Iterator[dict[str, Any]]:
     """The events of a trace, as stalloc-planner dump --json has them. CollectError where it cannot be read."""
+    return map(json.loads, _dumped(trace, "--json"))
+
+
+def _dumped(trace: Path, *flags: str) -> Iterator[bytes]:
+    """Its lines. Without flags, what is missing of the trace is on stderr."""
     try:
         planner = library.find_or_raise(library.PLANNER_NAME)
     except library.LibraryError as error:
         raise CollectError(str(error)) from error
-    with subprocess.Popen(
-        [str(planner), "dump", str(trace), "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+    command = [str(planner), "dump", str(trace), *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL if flags else None) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            yield json.loads(line)
+        yield from process.stdout
     if process.returncode != 0:
-        raise CollectError(f"{trace} cannot be read; stalloc dump {trace} tells more")
+        raise CollectError(f"{trace} cannot be read; stalloc export {trace} --format text tells more")

@@ -1,4 +1,4 @@
-"""`stalloc info`: versions, libraries, and whether they fit the torch that is installed."""
+"""What `stalloc doctor --json` says is installed: versions, libraries, and whether they fit this torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stalloc leaks`: what makes live bytes grow from iteration to iteration."""
+"""`stalloc report --leaks`: what makes live bytes grow from iteration to iteration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stalloc.tools.report.figures import device_name
 
 EXAMPLES = ("leaks run1",)
 
-_EPILOG = """
+ABOUT = """
 A leak is a kind of block (size, class, phase, layer; with STALLOC_TRACE_STACKS=1 also its call site) of which more is
 live where an iteration begins than where the one before began, four times or more, the first iteration left out: trace
 6 iterations or more. What keeps the last N tensors grows until it has N: to tell that from a leak, trace more than
@@ -23,12 +23,17 @@ _SHOWN = 12  # beginnings of iterations
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
+    parser.epilog = ABOUT
     viewed.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return viewed.answer("leaks", arguments, findings.leaks, _show)
+    return answer("leaks", arguments)
+
+
+def answer(command: str, arguments: argparse.Namespace) -> int:
+    """What `command` prints of the leaks of a view; viewed.answer has the arguments."""
+    return viewed.answer(command, arguments, findings.leaks, _show)
 
 
 def _show(device: dict[str, Any]) -> None:

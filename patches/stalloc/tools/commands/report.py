@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core.files import write_whole
-from stalloc.tools.commands import options
+from stalloc.tools.commands import leaks, options
 from stalloc.tools.commands.export import dump_lines
 from stalloc.tools.report import (
     advice,
@@ -29,7 +29,7 @@ from stalloc.tools.report import (
 from stalloc.tools.report.runtime_report import runtime_report, top_table
 from stalloc.tools.report.tokens import known_ranks, read_tokens
 
-EXAMPLES = ("report run1 --open", "report run1 --md")
+EXAMPLES = ("report run1 --open", "report run1 --md", "report run1 --leaks")
 
 _EPILOG = """
 Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
@@ -37,13 +37,13 @@ of the rank with the highest peak unless --rank or --all says otherwise. --html 
 (one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
 runtime_report.md and memory.log (totals by class where phases begin). runtime_report.json has MemScope's keys
 (runtime_trace, peak, top_events, comparisons, metadata) beside those of --json. The others print. Of a single TRACE
-the files lie beside it. Options of Megatron-LM that the traced command line lacks stand behind -- (for the estimate).
+the files lie beside it. Options of Megatron-LM that the traced command line lacks stand after -- (for the estimate).
 """
 _TOP = 20  # as MemScope's
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
+    parser.epilog = _EPILOG + leaks.ABOUT
     options.add_run(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rank", type=int, metavar="R", help="show details of rank R (default: of the highest peak)")
@@ -74,6 +74,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="read Megatron-LM's tokens_per_expert/rank0.jsonl there (--save of that run); default: beside the traces",
     )
+    parser.add_argument(
+        "--leaks",
+        action="store_true",
+        help="print what makes live bytes grow from iteration to iteration",
+    )
     parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
     parser.set_defaults(form="html", parser=parser)
 
@@ -89,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("--open needs --html")
     if arguments.top_k is not None and arguments.form != "per-rank":
         arguments.parser.error("--top-k needs --per-rank")
+    if arguments.leaks:
+        return _leaks(arguments)
     try:
         if arguments.form == "per-rank":
             return _write_ranks(arguments)
@@ -104,6 +111,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.open:
         webbrowser.open(path.resolve().as_uri())
     return 0
+
+
+def _leaks(arguments: argparse.Namespace) -> int:
+    others = (arguments.all, arguments.output, arguments.tokens, arguments.open)
+    if arguments.form not in ("html", "json") or any(others):
+        arguments.parser.error("--leaks goes with --rank and --json alone")
+    arguments.json = arguments.form == "json"
+    return leaks.answer("report", arguments)
 
 
 def _output(arguments: argparse.Namespace) -> Optional[Path]:

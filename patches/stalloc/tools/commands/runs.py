@@ -21,8 +21,8 @@ EXAMPLES = ("runs", "runs train --json")
 
 _EPILOG = """
 They are below ~/.cache/stalloc/runs, or XDG_CACHE_HOME. A start is served from the plan of the run that requests the
-same as it does, whatever its arguments; those shown are of its last start. `stalloc status` and `stalloc summary` tell
-more of a run's directory, `stalloc clean` removes runs.
+same as it does, whatever its arguments; those shown are of its last start. `stalloc status` tells more of a
+run's directory, `stalloc clean` removes runs.
 """
 _PLAN = re.compile(r"rank(\d{5,})\.plan")
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))

@@ -1,4 +1,4 @@
-"""`stalloc status`: how far runs under STALLOC_MODE=Auto are, or came."""
+"""`stalloc status`: how far runs under STALLOC_MODE=Auto are, or came, and what any run held."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, Callable, Optional
 
 from stalloc.core import run_cache, run_status
 from stalloc.core.sizes import size
-from stalloc.tools.commands import many_ranks, options
+from stalloc.tools.commands import many_ranks, options, summary
 
 EXAMPLES = ("status run1",)
 
 _EPILOG = """
 The last line of a rank is what its process does: it is running, ended (by itself), gone (killed), or unknown, as it is
 on another machine or in another container. Iterations are those that were over when it was last seen.
-Without DIR: of STALLOC_MODEL_INFO_PATH, else of the run that was started last of those whose plans are in the cache.
+Without DIR, the run is the one in STALLOC_MODEL_INFO_PATH, else the kept one that was started last.
 Of more than eight ranks: how many are at which stage, and what they say of it, from the least to the most; --rank R has
-one's own way.
+one's own way. Before that, what the run held, of each rank that has ended in mode Trace, Alloc or Auto.
 """
 _HEAD = ("stage", "after_seconds", "iterations")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
+    parser.epilog = _EPILOG + summary.ABOUT
     parser.add_argument("dir", metavar="DIR", nargs="?", type=Path, help="the run's directory")
     options.add_rank(parser, "all")
     options.add_json(parser)
@@ -37,17 +37,20 @@ def run(arguments: argparse.Namespace) -> int:
         ranks = [run_status.read(path) for path in sorted((directory / "log_output").glob("rank*.auto.json"))]
         if arguments.rank is not None:
             ranks = [rank for rank in ranks if rank["rank"] == arguments.rank]
-        if not ranks:
+        held = summary.read(directory, arguments.rank)
+        if not ranks and not held:
             which = "no rank" if arguments.rank is None else f"rank {arguments.rank} never"
-            raise ValueError(f"{directory}: {which} has run there under STALLOC_MODE=Auto (log_output/rank*.auto.json)")
+            raise ValueError(
+                f"{directory}: {which} has run there under STALLOC_MODE=Auto (log_output/rank*.auto.json), "
+                "and none has left a summary (rank*.summary.json), as in mode Trace, Alloc or Auto"
+            )
     except (OSError, ValueError) as error:
         return options.refuse("status", error)
     if arguments.json:
-        print(json.dumps({"directory": str(directory), "ranks": ranks}, indent=1))
+        print(json.dumps({"directory": str(directory), "ranks": ranks, "summaries": summary.rows_of(held)}, indent=1))
         return 0
-    print(directory)
     told = _of_many(ranks) if len(ranks) >= many_ranks.MANY else [line for rank in ranks for line in _of_one(rank)]
-    print("\n".join(told))
+    print("\n".join([str(directory), *summary.lines_of(held), *told]))
     return 0
 
 

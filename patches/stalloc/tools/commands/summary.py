@@ -1,4 +1,4 @@
-"""`stalloc summary`: what a run held, and what its plan saved, of each rank."""
+"""The summaries that `stalloc status` shows: what a run held, and what its plan saved, of each rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stalloc.tools.commands import many_ranks, options
 
 EXAMPLES = ("summary run1",)
 
-_EPILOG = """
+ABOUT = """
 Reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto leaves (--json: all of it;
 docs/summary.md has its keys). E is the peak of live bytes by the peak of bytes held. What is saved is in comparison
 with PyTorch's allocator, as a model of it says that followed the run's first requests, or that the planner fed with the
@@ -28,7 +28,7 @@ _NAME = re.compile(r"rank(\d{5,})\.summary\.json")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
+    parser.epilog = ABOUT
     parser.add_argument("dir", metavar="DIR", type=Path, help="the run's directory")
     options.add_rank(parser, "all")
     options.add_json(parser)
@@ -36,25 +36,31 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        ranks = _read(arguments.dir, arguments.rank)
+        found = read(arguments.dir, arguments.rank)
+        if not found:
+            which = "no rank" if arguments.rank is None else f"not rank {arguments.rank}"
+            raise ValueError(
+                f"{arguments.dir}/log_output has the summary of {which}; a run in mode Trace, Alloc or Auto leaves it"
+            )
     except (OSError, ValueError) as error:
         return options.refuse("summary", error)
-    found = [(rank, summary, outcome_of(summary, arguments.dir, rank)) for rank, summary in ranks.items()]
-    if arguments.json:
-        rows = [{"rank": rank, "outcome": _as_json(outcome), "summary": summary} for rank, summary, outcome in found]
-        print(json.dumps({"ranks": rows}, indent=1))
-        return 0
+    print(json.dumps({"ranks": rows_of(found)}, indent=1) if arguments.json else "\n".join(lines_of(found)))
+    return 0
+
+
+def rows_of(found: list[Found]) -> list[dict[str, Any]]:
+    return [{"rank": rank, "outcome": _as_json(outcome), "summary": summary} for rank, summary, outcome in found]
+
+
+def lines_of(found: list[Found]) -> list[str]:
     told: dict[str, list[int]] = {}  # ranks of a large run mostly say the same
     for rank, summary, outcome in found:
         mode = summary.get("degraded") or summary.get("mode")
         text = f"{mode}: {'nothing was allocated' if outcome is None else outcome.told()}"
         told.setdefault(text, []).append(rank)
     if len(told) >= many_ranks.MANY:
-        print("\n".join(_of_many(found)))
-        return 0
-    for text, of_ranks in told.items():
-        print(f"rank {many_ranks.listed(of_ranks)}  {text}")
-    return 0
+        return _of_many(found)
+    return [f"rank {many_ranks.listed(of_ranks)}  {text}" for text, of_ranks in told.items()]
 
 
 def _of_many(found: list[Found]) -> list[str]:
@@ -89,17 +95,12 @@ def _ranges(outcomes: list[tuple[int, Outcome]]) -> str:
     return f"{text}; saved {many_ranks.ranged(saved, size)}" if saved else text
 
 
-def _read(directory: Path, rank: Any) -> dict[int, dict[str, Any]]:
-    """ValueError where there is none."""
+def read(directory: Path, rank: Optional[int]) -> list[Found]:
+    """Of this rank, or of all; OSError or ValueError names a file that cannot be read."""
     named = [(_NAME.fullmatch(path.name), path) for path in sorted((directory / "log_output").glob("rank*.json"))]
     paths = {int(match[1]): path for match, path in named if match}
-    wanted = {number: path for number, path in paths.items() if rank in (None, number)}
-    if not wanted:
-        which = "no rank" if rank is None else f"not rank {rank}"
-        raise ValueError(
-            f"{directory}/log_output has the summary of {which}; a run in mode Trace, Alloc or Auto leaves it"
-        )
-    return {number: read_object(path) for number, path in wanted.items()}
+    summaries = {number: read_object(path) for number, path in paths.items() if rank in (None, number)}
+    return [(number, summary, outcome_of(summary, directory, number)) for number, summary in summaries.items()]
 
 
 def _as_json(outcome: Any) -> Any:

@@ -248,7 +248,7 @@ def _from_splits(config: Configuration, peak: int, gpus: Optional[int]) -> list[
     for split in found[:_MOST_SPLITS]:
         saves = now.total - split.total
         cost = f"pipeline waits {100 * split.bubble:.1f} % (now {100 * now.bubble:.1f} %), other communication"
-        how = f"stalloc estimate: {size(split.total)} on the rank that needs most, {size(now.total)} as traced ({now})"
+        how = f"an estimate: {size(split.total)} on the rank that needs most, {size(now.total)} as traced ({now})"
         share = max(0.0, split.bubble - now.bubble)
         what = f"split over {split.config.world_size} GPUs as {split}"
         line = how_to.split(split.config)
@@ -261,7 +261,7 @@ def _from_leaks(leaking: dict[str, Any], peak: int, peak_segment: int) -> list[A
     left = leaking["bytes_per_iteration"]
     saves = left * max(0, min(leaking["judged_iterations"], peak_segment - 1))
     what = f"stop leaving {size(left)} behind in every iteration"
-    line = "stalloc leaks DIR names what stays; STALLOC_TRACE_STACKS=1 when tracing, where it was made"
+    line = "stalloc report DIR --leaks names what stays; STALLOC_TRACE_STACKS=1 when tracing, where it was made"
     how = f"left by the {peak_segment - 1} traced iterations before the peak; the run's own go on"
     return [Advice(what, saves, peak - saves, "none", how, line)] if saves else []
 

@@ -58,7 +58,7 @@ def parse(
         options = ", ".join("--" + name.replace("_", "-") for name in missing)
         if len(missing) == len(needed):
             raise EstimateError(
-                f"it is for Megatron-LM's configurations, and the command line has no {options}: give them behind --. "
+                f"it is for Megatron-LM's configurations, and the command line has no {options}: give them after --. "
                 "For any other run, stalloc whatif tells from its trace what would fit"
             )
         raise EstimateError(f"the command line has no {options}")

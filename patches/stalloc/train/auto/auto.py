@@ -407,7 +407,7 @@ class Auto:
         directory = self._planned_in.folder if planned_here else self._paths.directory
         outcome = outcome_of(stats, directory, self._paths.rank)
         if outcome is not None:  # else the run ended where its plan began
-            more = f" (stalloc summary {shown(self._paths.directory)})" if self._start.kept else ""
+            more = f" (stalloc status {shown(self._paths.directory)})" if self._start.kept else ""
             log.info(f"{outcome.brief()}{more}")
 
     def _leave(self, has_run: bool) -> None:

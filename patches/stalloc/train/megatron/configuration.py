@@ -1,4 +1,4 @@
-"""Megatron's arguments as it settled them, left beside a trace, so that `stalloc estimate` knows the model.
+"""Megatron's arguments as it settled them, left beside a trace, so that the estimate of a report knows the model.
 
 A command line does not tell all: defaults, checkpoints, YAML files and tokenizers decide, too.
 """

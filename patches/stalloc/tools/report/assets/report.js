@@ -342,7 +342,7 @@ const estimateSection = (view) => {
   }
   const off = (row) => row.estimate - row.measured;
   const known = view.estimate.some((row) => row.name === "weights" && row.measured !== null);
-  return section("estimate", "Estimate against measured", "What the configuration should need, by formulas (stalloc estimate), beside the peak of this trace." +
+  return section("estimate", "Estimate against measured", "What the configuration should need, by formulas, beside the peak of this trace." +
     (known ? "" : " Without names of tensors, buffers made at set-up are weights to a trace, so state is compared as a whole."),
     table([{ name: "", text: true, value: (row) => row.name }, bytesColumn("estimate", (row) => row.estimate), bytesColumn("measured", (row) => row.measured),
       { name: "off", value: (row) => (row.measured === null ? 0 : off(row)), show: (row) => (row.measured === null ? "–" : off(row) === 0 ? size(0) : `${off(row) < 0 ? "−" : "+"}${size(Math.abs(off(row)))}${row.measured ? ` (${((100 * Math.abs(off(row))) / row.measured).toFixed(1)} %)` : ""}`) },
