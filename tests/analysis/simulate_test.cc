@@ -1,6 +1,10 @@
 // Hand-worked cases for the simulated allocators, and what recorded runs held.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <sstream>
+#include <string>
+
 #include "planner/analysis/graph_captures.h"
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/simulate_native.h"
@@ -15,6 +19,25 @@ constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr SimulatedPool kSmall{0, true, false};
 constexpr SimulatedPool kLarge{0, false, false};
 
+// Calls in order, in MiB: "+9" or "a+9" requests, "-a" frees, "=20" is what must be held then.
+void Play(SimulatedAllocator& allocator, const std::string& calls) {
+  std::istringstream words(calls);
+  std::map<std::string, SimulatedAllocator::BlockId> blocks;
+  int number = 0;
+  for (std::string word; words >> word;) {
+    ++number;
+    const std::size_t sign = word.find_first_of("+-=");
+    const std::string after = word.substr(sign + 1);
+    if (word[sign] == '+') {
+      blocks[word.substr(0, sign)] = allocator.Allocate(std::stoull(after) * kMiB, kLarge);
+    } else if (word[sign] == '-') {
+      allocator.Free(blocks.at(after));
+    } else {
+      EXPECT_EQ(allocator.held_bytes(), std::stoull(after) * kMiB) << "call " << number << " of " << calls;
+    }
+  }
+}
+
 TEST(NativeSimulationTest, SmallRequestsShareASegmentOfTwoMebibytes) {
   NativeSimulation native;
   for (int i = 0; i < 4096; ++i) (void)native.Allocate(512, kSmall);
@@ -25,88 +48,44 @@ TEST(NativeSimulationTest, SmallRequestsShareASegmentOfTwoMebibytes) {
 
 TEST(NativeSimulationTest, MediumRequestsShareASegmentOfTwentyMebibytesAndLargeOnesHaveTheirOwn) {
   NativeSimulation native;
-  (void)native.Allocate(9 * kMiB, kLarge);
-  EXPECT_EQ(native.held_bytes(), 20 * kMiB);
-  (void)native.Allocate(9 * kMiB, kLarge);
-  EXPECT_EQ(native.held_bytes(), 20 * kMiB);
-  (void)native.Allocate(9 * kMiB, kLarge);  // 2 MiB are left of the first segment
-  EXPECT_EQ(native.held_bytes(), 40 * kMiB);
-  (void)native.Allocate(11 * kMiB, kLarge);  // 11 are left of the second one
-  EXPECT_EQ(native.held_bytes(), 40 * kMiB);
-  (void)native.Allocate(31 * kMiB, kLarge);  // rounded up to 2 MiB
-  EXPECT_EQ(native.held_bytes(), 72 * kMiB);
+  // 2 MiB are left of the first segment: too few for the third. 11 are left of the second, for the fourth.
+  Play(native, "+9 =20 +9 =20 +9 =40 +11 =40");
+  Play(native, "+31 =72");  // rounded up to 2 MiB
 }
 
 TEST(NativeSimulationTest, ALargeBlockIsNotCutForARestOfOneMebibyte) {
   NativeSimulation native;
-  native.Free(native.Allocate(30 * kMiB, kLarge));
-  (void)native.Allocate(29 * kMiB, kLarge);  // takes it whole
-  (void)native.Allocate(2 * kMiB, kLarge);
-  EXPECT_EQ(native.held_bytes(), 50 * kMiB);
+  Play(native, "a+30 -a +29 +2 =50");
 }
 
 TEST(NativeSimulationTest, BestFitTakesTheSmallestBlockAndNeighboursMerge) {
   NativeSimulation native;
-  const auto a = native.Allocate(40 * kMiB, kLarge);
-  const auto b = native.Allocate(30 * kMiB, kLarge);
-  native.Free(a);
-  native.Free(b);
-  const auto first = native.Allocate(20 * kMiB, kLarge);  // of b's 30
-  const auto second = native.Allocate(10 * kMiB, kLarge);
-  (void)native.Allocate(40 * kMiB, kLarge);
-  EXPECT_EQ(native.held_bytes(), 70 * kMiB);
-  native.Free(second);
-  native.Free(first);
-  (void)native.Allocate(30 * kMiB, kLarge);
-  EXPECT_EQ(native.held_bytes(), 70 * kMiB);
+  Play(native, "a+40 b+30 -a -b first+20 second+10 +40 =70 -second -first +30 =70");  // the first is of b's 30
 }
 
 TEST(NativeSimulationTest, SegmentsNeverMergeAndStreamsShareNothing) {
   NativeSimulation native;
-  const auto a = native.Allocate(20 * kMiB, kLarge);
-  const auto b = native.Allocate(20 * kMiB, kLarge);
-  native.Free(a);
-  native.Free(b);
-  (void)native.Allocate(40 * kMiB, kLarge);
-  EXPECT_EQ(native.held_bytes(), 80 * kMiB);
+  Play(native, "a+20 b+20 -a -b +40 =80");
   (void)native.Allocate(20 * kMiB, {.stream = 1});
   EXPECT_EQ(native.held_bytes(), 100 * kMiB);
 }
 
 TEST(ExpandableSimulationTest, GrowsInPages) {
   ExpandableSimulation expandable;
-  (void)expandable.Allocate(30 * kMiB, kLarge);
-  EXPECT_EQ(expandable.held_bytes(), 40 * kMiB);
-  (void)expandable.Allocate(9 * kMiB, kLarge);  // of the rest
-  EXPECT_EQ(expandable.held_bytes(), 40 * kMiB);
-  (void)expandable.Allocate(9 * kMiB, kLarge);  // asks for 20, of which 1 is there
-  EXPECT_EQ(expandable.held_bytes(), 60 * kMiB);
+  Play(expandable, "+30 =40 +9 =40 +9 =60");  // the last asks for 20, of which 1 is there
   (void)expandable.Allocate(512, kSmall);
   EXPECT_EQ(expandable.held_bytes(), 62 * kMiB);
 }
 
 TEST(ExpandableSimulationTest, FreeBlocksMergeAcrossWhatWouldHaveBeenSegments) {
   ExpandableSimulation expandable;
-  const auto a = expandable.Allocate(20 * kMiB, kLarge);
-  const auto b = expandable.Allocate(20 * kMiB, kLarge);
-  const auto c = expandable.Allocate(20 * kMiB, kLarge);
-  expandable.Free(a);
-  expandable.Free(b);
-  (void)expandable.Allocate(40 * kMiB, kLarge);
-  EXPECT_EQ(expandable.held_bytes(), 60 * kMiB);
-  expandable.Free(c);
-  (void)expandable.Allocate(60 * kMiB, kLarge);  // 20 at the end are there
-  EXPECT_EQ(expandable.held_bytes(), 100 * kMiB);
+  Play(expandable, "a+20 b+20 c+20 -a -b +40 =60 -c +60 =100");  // 20 at the end are there
 }
 
 TEST(ExpandableSimulationTest, TheEndOfTheRangeIsTakenLast) {
   ExpandableSimulation expandable;
-  const auto hole = expandable.Allocate(16 * kMiB, kLarge);
-  (void)expandable.Allocate(12 * kMiB, kLarge);  // 12 are left at the end
-  expandable.Free(hole);
-  (void)expandable.Allocate(11 * kMiB, kLarge);  // best by size would be the end
-  (void)expandable.Allocate(12 * kMiB, kLarge);
-  EXPECT_EQ(expandable.held_bytes(), 40 * kMiB);
+  // 12 are left at the end, which would be best by size for the 11.
+  Play(expandable, "hole+16 +12 -hole +11 +12 =40");
 }
 
 TEST(ExpandableSimulationTest, CutsRestsThatNativeKeepsWhole) {

@@ -29,12 +29,10 @@ TEST(PlannerBadInputTest, AMissingDirectoryOrTraceSaysWhatToDo) {
 }
 
 TEST(PlannerBadInputTest, ABadRankDoesNotLoseTheOthers) {
-  const RunFolder folder;
-  folder.WriteTrace(0, MakeTrace());
+  const RunFolder folder(MakeTrace());
   folder.WriteTrace(2, MakeTrace());
   folder.WriteFile("trace/rank00001.trace", "this is no trace at all, is it?");
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProcessResult result = folder.RunTo(1, {"plan", folder.path()});
   EXPECT_THAT(result.err, AllOf(HasSubstr("rank 1: error"), HasSubstr("expected a stalloc trace")));
   EXPECT_THAT(result.out, HasSubstr("failed"));
   EXPECT_TRUE(folder.Exists("output/plan/rank00000.plan"));
@@ -50,8 +48,7 @@ TEST(PlannerBadInputTest, EachBadTraceIsAnErrorAndLeavesNoPlan) {
   for (const std::string& bytes : bad) {
     const RunFolder folder;
     folder.WriteFile("trace/rank00000.trace", bytes);
-    const ProcessResult result = folder.Run({"plan", folder.path()});
-    EXPECT_EQ(result.exit_code, 1) << bytes.size();
+    const ProcessResult result = folder.RunTo(1, {"plan", folder.path()});
     EXPECT_THAT(result.err, HasSubstr("rank00000.trace"));
     EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
     EXPECT_NE(folder.Run({"dump", folder.Path("trace/rank00000.trace")}).exit_code, 2);
@@ -67,49 +64,41 @@ TEST(PlannerBadInputTest, ATraceOfAnUnknownVersionIsRefusedByItsNumber) {
   folder.WriteFile("trace/rank00000.trace", bytes);
   for (const char* command : {"plan", "dump"}) {
     const std::string target = command == std::string("plan") ? folder.path() : folder.Path("trace/rank00000.trace");
-    const ProcessResult result = folder.Run({command, target});
-    EXPECT_EQ(result.exit_code, 1) << command;
+    const ProcessResult result = folder.RunTo(1, {command, target});
     EXPECT_THAT(result.err, HasSubstr("version 99")) << command;
   }
   EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
 }
 
 TEST(PlannerBadInputTest, ATraceWithoutIterationsSaysWhatToDo) {
-  const RunFolder folder;
-  folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
+  const RunFolder folder(TraceFromScript("+a=4096 -a"));
+  const ProcessResult result = folder.RunTo(1, {"plan", folder.path()});
   EXPECT_THAT(result.err, HasSubstr("stalloc.iteration()"));
   EXPECT_FALSE(folder.Exists("output/plan/rank00000.plan"));
   EXPECT_TRUE(folder.Exists("output/trace_analysis/rank00000.txt"));
 }
 
 TEST(PlannerBadInputTest, WithoutIterationsNothingIsFitted) {
-  const RunFolder folder;
-  folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
+  const RunFolder folder(TraceFromScript("+a=4096 -a"));
   EXPECT_THAT(folder.Ask(0, {R"({"request": "search", "memory": 1000000})"}),
               AllOf(HasSubstr("rank00000.trace: no iteration is marked"), HasSubstr("micro-batch")));
 }
 
 TEST(PlannerBadInputTest, AFailureLeavesTheEarlierPlanAndSaysSo) {
-  const RunFolder folder;
-  folder.WriteTrace(0, MakeTrace());
+  const RunFolder folder(MakeTrace());
   ASSERT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
   const std::string before = folder.ReadFile("output/plan/rank00000.plan");
   folder.WriteTrace(0, TraceFromScript("+a=4096 -a"));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProcessResult result = folder.RunTo(1, {"plan", folder.path()});
   EXPECT_THAT(result.err, HasSubstr("the plan of an earlier run stays"));
   EXPECT_EQ(folder.ReadFile("output/plan/rank00000.plan"), before);
 }
 
 TEST(PlannerBadInputTest, ATruncatedTraceIsPlannedFromItsValidPart) {
-  const RunFolder folder;
-  folder.WriteTrace(0, TraceFromScript("+w=4096 " + Repeat("I F0 +a=1024 +b=2048 -a +c=1024 -b -c", 20)));
+  const RunFolder folder(TraceFromScript("+w=4096 " + Repeat("I F0 +a=1024 +b=2048 -a +c=1024 -b -c", 20)));
   const std::string whole = folder.ReadFile("trace/rank00000.trace");
   folder.WriteFile("trace/rank00000.trace", whole.substr(0, whole.size() * 3 / 4));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const ProcessResult result = folder.RunTo(0, {"plan", folder.path()});
   EXPECT_THAT(result.err, HasSubstr("warning: the trace was not ended in order"));
   EXPECT_TRUE(folder.Exists("output/plan/rank00000.plan"));
 }
@@ -118,17 +107,14 @@ TEST(PlannerBadInputTest, AnotherRanksTraceIsRefused) {
   const RunFolder folder;
   folder.WriteTrace(5, MakeTrace());
   std::filesystem::rename(folder.Path("trace/rank00005.trace"), folder.Path("trace/rank00000.trace"));
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProcessResult result = folder.RunTo(1, {"plan", folder.path()});
   EXPECT_THAT(result.err, HasSubstr("trace of another rank: expected 0, found 5"));
 }
 
 TEST(PlannerBadInputTest, AnUnwritableOutputIsAnErrorThatNamesIt) {
-  const RunFolder folder;
-  folder.WriteTrace(0, MakeTrace());
+  const RunFolder folder(MakeTrace());
   folder.WriteFile("output", "a file where the directory should be");
-  const ProcessResult result = folder.Run({"plan", folder.path()});
-  EXPECT_EQ(result.exit_code, 1);
+  const ProcessResult result = folder.RunTo(1, {"plan", folder.path()});
   EXPECT_THAT(result.err, HasSubstr("output"));
   EXPECT_THAT(folder.Files(), ElementsAre("output", "trace/rank00000.trace"));
 }

@@ -1,8 +1,11 @@
 // Runs the real stalloc-planner in a process of its own, and keeps a directory for its input and output.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/model/trace.h"
@@ -19,6 +22,8 @@ struct ProcessResult {
 class RunFolder {
  public:
   RunFolder();
+  // With the trace of rank 0.
+  explicit RunFolder(Trace trace) : RunFolder() { WriteTrace(0, std::move(trace)); }
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -35,6 +40,13 @@ class RunFolder {
   [[nodiscard]] std::vector<std::string> Files() const;
 
   [[nodiscard]] ProcessResult Run(const std::vector<std::string>& arguments, const std::string& input = "") const;
+  // The same; another exit code than `code` fails the test.
+  [[nodiscard]] ProcessResult RunTo(int code, const std::vector<std::string>& arguments,
+                                    const std::string& input = "") const {
+    ProcessResult result = Run(arguments, input);
+    EXPECT_EQ(result.exit_code, code) << testing::PrintToString(arguments) << ": " << result.err;
+    return result;
+  }
   // `serve` of the rank's trace, with these requests; the answers, a line each.
   [[nodiscard]] std::string Ask(std::uint32_t rank, const std::vector<std::string>& requests,
                                 const std::vector<std::string>& options = {}) const;
