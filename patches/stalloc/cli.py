@@ -44,6 +44,7 @@ GROUPS = {
     },
 }
 COMMANDS = {name: does for group in GROUPS.values() for name, does in group.items()}
+_WHERE = " (stalloc doctor says where it is)"
 # They still run, and the next version lacks them: what to type instead.
 GOING = {
     "summary": "stalloc status DIR",
@@ -52,9 +53,9 @@ GOING = {
     "completion": "stalloc --completion SHELL",
     "estimate": "stalloc report DIR --md, which has the estimate beside what was traced, or stalloc run --fake",
     "dump": "stalloc export DIR --format text --output FILE",
-    "check": "stalloc-planner check PLAN TRACE; stalloc plan checks each plan that it writes",
-    "pack": "stalloc-planner pack",
-    "synth": "stalloc-planner synth",
+    "check": f"stalloc-planner check PLAN TRACE{_WHERE}; stalloc plan checks each plan that it writes",
+    "pack": f"stalloc-planner pack{_WHERE}",
+    "synth": f"stalloc-planner synth{_WHERE}",
 }
 _PASSED_ON = "stalloc.tools.commands.passed_on"
 _MODULES = {
