@@ -54,22 +54,20 @@ class Starts:
 
     def start(self, *arguments: object, program: Optional[Path] = None, **extra: str) -> Started:
         words = ("-m", "stalloc", "run", str(program or self.program), *map(str, arguments))
-        done = self.training.start_plain("Auto", *words, STALLOC_AUTO_WAIT="1", **{**self.environment(), **extra})
-        assert done.code == 0, done.err
+        done = self.training.start_plain(
+            "Auto", *words, STALLOC_AUTO_WAIT="1", **{**self.environment(), **extra}
+        ).good()
         assert "warning" not in done.err, done.err
         assert "error" not in done.err, done.err
         return Started(dict(json.loads(done.out.splitlines()[-1])), done.err)
 
     def plain(self, *arguments: object, program: Optional[Path] = None) -> dict[str, Any]:
         words = (str(program or self.program), *map(str, arguments))
-        done = self.training.start_plain(None, *words, **self.environment())
-        assert done.code == 0, done.err
+        done = self.training.start_plain(None, *words, **self.environment()).good()
         return dict(json.loads(done.out.splitlines()[-1]))
 
     def command(self, *words: str) -> Finished:
         return run_python("-m", "stalloc", *words, environment=self.environment())
 
     def runs(self) -> list[dict[str, Any]]:
-        done = self.command("runs", "--json")
-        assert done.code == 0, done.err
-        return list(json.loads(done.out)["runs"])
+        return list(json.loads(self.command("runs", "--json").good().out)["runs"])

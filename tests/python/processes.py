@@ -38,6 +38,11 @@ class Finished:
     out: str
     err: str
 
+    def good(self) -> Finished:
+        """Itself. Fails the test where the exit code is not 0."""
+        assert self.code == 0, self.err
+        return self
+
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
     """This environment without anything that steers stalloc or python, and `extra`."""
@@ -143,8 +148,7 @@ class Training:
         """The script's own result; it must have ended well."""
         self._number += 1
         output = self.directory / f"result{self._number}.json"
-        done = self.try_run(mode, *arguments, "--json", str(output), **extra)
-        assert done.code == 0, done.err
+        done = self.try_run(mode, *arguments, "--json", str(output), **extra).good()
         result: dict[str, Any] = json.loads(output.read_text())
         result["stderr"] = done.err
         return result
@@ -165,8 +169,7 @@ class Training:
         return start(*arguments, environment=self.environment(mode, **extra), cwd=self.directory)
 
     def plan(self) -> dict[str, Any]:
-        done = self.try_plan("--json")
-        assert done.code == 0, done.err
+        done = self.try_plan("--json").good()
         result: dict[str, Any] = json.loads(done.out)
         return result
 

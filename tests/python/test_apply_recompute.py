@@ -21,8 +21,7 @@ def test_the_generator_of_a_device_is_where_it_was() -> None:
     """A stand-in for one that no argument is on. torch's checkpoint by itself draws another mask."""
     if not hasattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this torch has no stand-ins for accelerators")
-    done = run_with_torch(str(SCRIPTS / "stand_in_generator.py"))
-    assert done.code == 0, done.err
+    done = run_with_torch(str(SCRIPTS / "stand_in_generator.py")).good()
     masks: dict[str, list[list[int]]] = json.loads(done.out)
     first, again = masks.pop("plain")
     assert first != again

@@ -19,8 +19,7 @@ def test_it_trains_and_evaluates(experts: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     done = run_with_torch(
         str(PROGRAM), *TOY, "--steps=5", f"--experts={experts}", environment={"OMP_NUM_THREADS": "1"}, cwd=tmp_path
-    )
-    assert done.code == 0, done.err
+    ).good()
     line = json.loads(done.out)
     assert len(line["seconds"]) == 5
     assert len(line["losses"]) == 6, "five steps, and an evaluation after the fifth"

@@ -145,8 +145,7 @@ def test_a_toy_whose_routing_drifts_trains_the_same_in_all_modes(build: Path, tm
     program = [str(BENCH / "train_gpt.py"), "--preset", "toy-moe-drift", "--iterations", "4", "--device", "cpu"]
     words = ["--modes", "native", "trace-fast", "alloc", "--trace-steps", "3", "--check", "--min-hits", "0"]
     words += ["--json", str(tmp_path / "drift.json"), "--directory", str(tmp_path / "kept"), "--", *program]
-    done = run_python(str(BENCH / "run.py"), *words, environment={"STALLOC_LIB_PATH": str(build)}, cwd=tmp_path)
-    assert done.code == 0, done.err
+    done = run_python(str(BENCH / "run.py"), *words, environment={"STALLOC_LIB_PATH": str(build)}, cwd=tmp_path).good()
     document = json.loads((tmp_path / "drift.json").read_text())
     assert document["complete"]
     alloc = next(row for row in document["rows"] if row["mode"] == "alloc")
@@ -195,8 +194,7 @@ for preset, iterations in (("toy-moe-collapse", (5, 6)), ("toy-moe-drift", (0, 2
 
 def test_routing_collapses_and_drifts_as_the_presets_say(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    done = run_python("-c", SHARES, str(BENCH), cwd=tmp_path, environment={"OMP_NUM_THREADS": "1"})
-    assert done.code == 0, done.err
+    done = run_python("-c", SHARES, str(BENCH), cwd=tmp_path, environment={"OMP_NUM_THREADS": "1"}).good()
     shares = {(p, int(i)): float(share) for p, i, share, _ in (line.split() for line in done.out.splitlines())}
     assert shares["toy-moe-collapse", 5] < 0.75
     assert shares["toy-moe-collapse", 6] == 1.0  # among every token's two

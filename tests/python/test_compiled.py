@@ -31,8 +31,7 @@ def trained(training: Training, mode: str, way: str, **extra: str) -> dict[str, 
     training.info = training.directory / f"{mode} {way}"  # no start is served from another's plan
     start = ("-m", "stalloc", "run") if mode else ()
     program = (*start, str(SCRIPTS / "compiled_ways.py"), way)
-    done = training.start_plain(mode or None, *program, **extra)
-    assert done.code == 0, done.err
+    done = training.start_plain(mode or None, *program, **extra).good()
     result: dict[str, Any] = json.loads(done.out)
     return result
 

@@ -40,8 +40,7 @@ def facts(training: Training) -> dict[str, Any]:
 def test_a_fake_cpu_trace_has_the_peak_of_a_real_one_and_its_plan_is_safe(
     planned: Training, training: Training
 ) -> None:
-    done = fake_run(training, "--device", "cpu", str(SCRIPTS / "train.py"), "--iterations", "4")
-    assert done.code == 0, done.err
+    fake_run(training, "--device", "cpu", str(SCRIPTS / "train.py"), "--iterations", "4").good()
     plan = training.plan()["ranks"][0]["report"]
     assert plan["fingerprint"]["trace_mode"] == "fake"
     real = planned.plan()["ranks"][0]["report"]["devices"][0]["peak"]
@@ -57,8 +56,7 @@ def test_a_fake_cpu_trace_has_the_peak_of_a_real_one_and_its_plan_is_safe(
 
 def test_a_model_larger_than_any_machine_is_traced_and_named(training: Training) -> None:
     hidden = 200_000_000
-    done = fake_run(training, SCRIPT, "--hidden", str(hidden), "--iterations", "100000")
-    assert done.code == 0, done.err
+    done = fake_run(training, SCRIPT, "--hidden", str(hidden), "--iterations", "100000").good()
     assert "complete after 4 iterations; the program ends" in done.err
     found = peak(training)
     weights = 4 * (2 * 64 * hidden + hidden + 64)
@@ -89,8 +87,7 @@ def test_what_depends_on_values_ends_in_one_line(training: Training, flag: str, 
 
 
 def test_assumptions_stand_in_for_values_and_stand_beside_the_trace(training: Training) -> None:
-    done = fake_run(training, "--assume", "nonzero=1/2,bool=0", SCRIPT, "--mask", "--branch", "--autocast")
-    assert done.code == 0, done.err
+    fake_run(training, "--assume", "nonzero=1/2,bool=0", SCRIPT, "--mask", "--branch", "--autocast").good()
     found = facts(training)
     assert found["assumptions"] == {"float": 1.0, "bool": False, "nonzero": 0.5}
     assert {read["operator"]: read["times"] for read in found["values_read"]} == {
@@ -120,8 +117,7 @@ def test_a_block_of_a_program_is_traced_and_the_rest_is_real(training: Training)
         assert (torch.ones(3) * 2).sum().item() == 6
     """
     environment = training.environment(None)
-    done = run_python("-c", textwrap.dedent(program), environment=environment, cwd=training.directory)
-    assert done.code == 0, done.err
+    run_python("-c", textwrap.dedent(program), environment=environment, cwd=training.directory).good()
     assert peak(training)["by_class"]["weights"] == 4 * 512000
 
 
@@ -146,8 +142,7 @@ def test_blocks_are_of_the_stream_that_their_thread_is_on(training: Training) ->
             del kept
     """
     environment = training.environment(None)
-    done = run_python("-c", textwrap.dedent(program), environment=environment, cwd=training.directory)
-    assert done.code == 0, done.err
+    run_python("-c", textwrap.dedent(program), environment=environment, cwd=training.directory).good()
     told = run_python(
         "-m", "stalloc", "dump", str(training.info / "trace" / "rank00000.trace"), environment=environment
     )
@@ -195,8 +190,7 @@ VALUES = str(SCRIPTS / "fake_values.py")
 
 
 def test_values_that_are_known_copies_threads_and_histories_work_as_on_a_device(training: Training) -> None:
-    done = fake_run(training, VALUES)
-    assert done.code == 0, done.err
+    done = fake_run(training, VALUES).good()
     assert "complete after 4 iterations" in done.err
     assert "PyTorch records no memory history in a fake run: stalloc export -f snapshot makes one" in done.err
     assert "a fake run dumps no memory snapshot" in done.err
@@ -249,8 +243,7 @@ def test_transformers_goes_by_values_and_not_by_what_a_compiler_may_know(trainin
         assert import_utils.is_fake_tensor(1)
     """
     words = ("-c", textwrap.dedent(program), str(tmp_path), str(training.info))
-    done = run_python(*words, environment=training.environment(None), cwd=training.directory)
-    assert done.code == 0, done.err
+    run_python(*words, environment=training.environment(None), cwd=training.directory).good()
 
 
 # Of parts -------------------------------------------------------------------------------------------------------------

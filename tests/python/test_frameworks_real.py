@@ -95,8 +95,7 @@ class Framework:
         return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.ranks)}
 
     def plan(self) -> None:
-        done = run([str(self.build / "stalloc-planner"), "plan", str(self.directory / "info")])
-        assert done.code == 0, done.err
+        run([str(self.build / "stalloc-planner"), "plan", str(self.directory / "info")]).good()
 
     def record(self, name: str, planned: list[dict[str, Any]]) -> None:
         """Versions, and what of the requests the plan has served on the first rank."""
@@ -115,8 +114,7 @@ class Framework:
 
     def marks(self, rank: int = 0) -> list[str]:
         trace = self.directory / "info" / "trace" / f"rank{rank:05d}.trace"
-        done = run([str(self.build / "stalloc-planner"), "dump", str(trace)])
-        assert done.code == 0, done.err
+        done = run([str(self.build / "stalloc-planner"), "dump", str(trace)]).good()
         return [line for line in done.out.splitlines() if line[0] not in "0123#" and "-end" not in line]
 
 

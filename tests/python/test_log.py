@@ -21,8 +21,7 @@ for say in (log.debug, log.info, log.figures, log.warning, log.error, log.fatal)
 
 
 def said(level: str, **environment: str) -> list[str]:
-    done = run_python("-c", SAYS_ALL, environment={"STALLOC_LOG_LEVEL": level, **environment})
-    assert done.code == 0, done.err
+    done = run_python("-c", SAYS_ALL, environment={"STALLOC_LOG_LEVEL": level, **environment}).good()
     return [line.split()[-1] for line in done.err.splitlines()]
 
 

@@ -29,8 +29,7 @@ def loop(*iterations: list[int]) -> str:
 
 
 def test_the_least_and_the_most_of_each_micro_batch_are_kept(fake: FakeProcess) -> None:
-    done = fake.python("-c", loop([30, 7], [20, 9, 4], [25]), STALLOC_MODE="Trace", RANK="3")
-    assert done.code == 0, done.err
+    fake.python("-c", loop([30, 7], [20, 9, 4], [25]), STALLOC_MODE="Trace", RANK="3").good()
     of_each = [[30, 7], [20, 9, 4], [25]]
     assert sidecar(fake.directory, 3) == {"least": [20, 7, 4], "most": [30, 9, 4], "iterations": of_each}
     assert [path.name for path in (fake.directory / "trace").iterdir()] == ["rank00003.tokens.json"]
@@ -53,8 +52,7 @@ def test_an_iteration_that_is_broken_off_does_not_count(fake: FakeProcess) -> No
 
 @pytest.mark.parametrize("mode", ["Torch", "Alloc", None])
 def test_in_other_modes_nothing_is_looked_at(fake: FakeProcess, mode: Any) -> None:
-    done = fake.python("-c", loop([10], [-1]), **({} if mode is None else {"STALLOC_MODE": mode}))
-    assert done.code == 0, done.err
+    fake.python("-c", loop([10], [-1]), **({} if mode is None else {"STALLOC_MODE": mode})).good()
     assert sidecar(fake.directory) is None
 
 
@@ -90,8 +88,7 @@ for inputs in ({"input_ids": types.SimpleNamespace(numel=lambda: n)} for n in (1
 for inputs in ({"pixels": 1}, {"input_ids": [1]}, [3], None):
     assert step(None, None, inputs=inputs) == "loss"
 """
-    done = fake.python("-c", program, STALLOC_MODE="Trace")
-    assert done.code == 0, done.err
+    fake.python("-c", program, STALLOC_MODE="Trace").good()
     assert sidecar(fake.directory)["most"] == [12, 30]
 
 
@@ -216,19 +213,17 @@ SHORT, LONG = 128, 192  # tokens of the longest sequence, of which a micro-batch
 def train(training: Training, mode: str, longest: int, iterations: int) -> list[str]:
     output = training.directory / f"{mode}.json"
     workload = ["--preset", "toy-varlen", "--layers=1", "--hidden=256", "--ffn=704", "--accumulation=2"]
-    done = run_with_torch(
+    run_with_torch(
         *("-m", "stalloc", "run", str(ROOT / "bench" / "train_gpt.py"), *workload, "--device=cpu"),
         *(f"--sequence={longest}", f"--iterations={iterations}", f"--json={output}"),
         environment={**training.environment(mode), "STALLOC_KEEP_FREE": "1T"},  # every byte counts
-    )
-    assert done.code == 0, done.err
+    ).good()
     losses: list[str] = json.loads(output.read_text())["losses_hex"]
     return losses
 
 
 def planned_arena(training: Training, *options: str) -> int:
-    done = training.try_plan("--json", *options)
-    assert done.code == 0, done.err
+    done = training.try_plan("--json", *options).good()
     size: int = json.loads(done.out)["ranks"][0]["report"]["devices"][0]["plan"]["arena_bytes"]
     return size
 

@@ -92,8 +92,9 @@ def compare(python: str, build: Path, directory: Path, *arguments: str) -> Compa
 
 def marks_of(build: Path, directory: Path, rank: int) -> list[str]:
     """As text, without allocations and frees."""
-    done = run([str(build / "stalloc-planner"), "dump", str(directory / "plan" / "trace" / f"rank{rank:05d}.trace")])
-    assert done.code == 0, done.err
+    done = run(
+        [str(build / "stalloc-planner"), "dump", str(directory / "plan" / "trace" / f"rank{rank:05d}.trace")]
+    ).good()
     return [line for line in done.out.splitlines() if line[0] not in "0123#"]
 
 

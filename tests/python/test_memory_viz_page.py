@@ -40,8 +40,7 @@ def test_its_views_draw_an_exported_run(viewer: str, build: Path, tmp_path: Path
     viz: Any = pytest.importorskip("torch.cuda._memory_viz")
     training = Training(build, tmp_path)
     script = [str(SCRIPTS / "named_training.py"), "flat", str(tmp_path / "expected.json"), "3"]
-    done = training.start_plain("Trace", "-m", "stalloc", "run", *script, STALLOC_TRACE_STACKS="1")
-    assert done.code == 0, done.err
+    training.start_plain("Trace", "-m", "stalloc", "run", *script, STALLOC_TRACE_STACKS="1").good()
     exported = tmp_path / "run.pickle"
     trace = training.info / "trace" / "rank00000.trace"
     assert cli.main(["export", str(trace), "-f", "snapshot", "-o", str(exported)]) == 0

@@ -212,7 +212,6 @@ print(*told, sep=",")
 def test_marks_of_a_run_are_ranges(build: Path, tmp_path: Path) -> None:
     training = Training(build, tmp_path)
     (tmp_path / "ranged.py").write_text(RANGED)
-    done = training.start_plain("Trace", str(tmp_path / "ranged.py"), STALLOC_NVTX="1")
-    assert done.code == 0, done.err
+    done = training.start_plain("Trace", str(tmp_path / "ranged.py"), STALLOC_NVTX="1").good()
     assert done.out.split(",")[:4] == ["+iteration 0", "+F 3", "+mlp", "-"]
     assert done.out.count("+iteration 1") == 1

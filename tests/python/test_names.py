@@ -32,8 +32,7 @@ def traced(training: Training, kind: str, **extra: str) -> tuple[list[list[Any]]
     output = training.directory / "expected.json"
     done = training.start_plain(
         "Trace", "-m", "stalloc", "run", str(SCRIPTS / "named_training.py"), kind, str(output), "4", **extra
-    )
-    assert done.code == 0, done.err
+    ).good()
     assert "no names" not in done.err
     trace = training.info / "trace" / "rank00000.trace"
     return json.loads(output.read_text()), view_of(training.build, trace)

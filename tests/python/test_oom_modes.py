@@ -37,8 +37,9 @@ def path_of(training: Training) -> Path:
 
 
 def shown(training: Training, *options: str) -> str:
-    done = run_python("-m", "stalloc", "oom", str(path_of(training)), *options, environment=training.environment(None))
-    assert done.code == 0, done.err
+    done = run_python(
+        "-m", "stalloc", "oom", str(path_of(training)), *options, environment=training.environment(None)
+    ).good()
     return done.out
 
 

@@ -18,15 +18,13 @@ def start(training: Training, mode: str, *arguments: str, **extra: str) -> Finis
 
 
 def run(training: Training, mode: str, *arguments: str, **extra: str) -> dict[str, Any]:
-    done = start(training, mode, *arguments, **extra)
-    assert done.code == 0, done.err
+    done = start(training, mode, *arguments, **extra).good()
     result: dict[str, Any] = json.loads(done.out.splitlines()[-1])
     return {**result, "stderr": done.err}
 
 
 def plain(training: Training, *arguments: str) -> str:
-    done = training.start_plain(None, str(SCRIPTS / "sized.py"), *arguments)
-    assert done.code == 0, done.err
+    done = training.start_plain(None, str(SCRIPTS / "sized.py"), *arguments).good()
     return str(json.loads(done.out.splitlines()[-1])["digest"])
 
 

@@ -54,8 +54,7 @@ class Traced:
 
 
 def trace(training: Training, *words: str) -> Traced:
-    done = training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, *words, STALLOC_TRACE_MODULES="1")
-    assert done.code == 0, done.err
+    training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, *words, STALLOC_TRACE_MODULES="1").good()
     view = collect.view(collect.find_ranks(training.info)[0])
     device = figures.device_figures(view, 0)
     return Traced(view, device["peak_live_bytes"], advice.advise(view, 0, device))
@@ -159,8 +158,7 @@ def kept(traced: dict[str, Traced], build: Path, tmp_path_factory: pytest.TempPa
     changes = directory / "changes.json"
     changes.write_text(json.dumps([promise.entry for promise in promises]))
     training = Training(build, directory)
-    done = training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, "--changes", str(changes))
-    assert done.code == 0, done.err
+    training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, "--changes", str(changes)).good()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STALLOC_LIB_PATH", str(build))
         view = collect.view(collect.find_ranks(training.info)[0])

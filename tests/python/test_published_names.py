@@ -53,8 +53,7 @@ def test_the_published_planner_s_flags_work(planned: Training, tmp_path: Path) -
     pytest.importorskip("plotly")
     shutil.copytree(planned.info / "trace", tmp_path / "trace")
     words = ("--draw", "--validation", "--autotune", f"--model-memory-dir={tmp_path}", "--device", "0", "--json")
-    done = run_python("-m", "stalloc", "plan", *words, environment=planned.environment(None))
-    assert done.code == 0, done.err
+    done = run_python("-m", "stalloc", "plan", *words, environment=planned.environment(None)).good()
     assert json.loads(done.out)["ok"]
     report = tmp_path / "output" / "report" / "report.html"
     assert str(report) in done.err

@@ -48,8 +48,7 @@ def lines_of(err: str) -> list[str]:
     ("steps", "iterations"), [("1", ["0", "1", "2", "3", "4", "5"]), ("2", ["1", "3", "5"]), ("0", [])]
 )
 def test_a_line_comes_after_every_so_many_iterations(fake: FakeProcess, steps: str, iterations: list[str]) -> None:
-    done = fake.python("-c", SCRIPT, STALLOC_MODE="Alloc", STALLOC_LOG_STEPS=steps)
-    assert done.code == 0, done.err
+    done = fake.python("-c", SCRIPT, STALLOC_MODE="Alloc", STALLOC_LOG_STEPS=steps).good()
     assert lines_of(done.err) == iterations
 
 
@@ -64,8 +63,7 @@ def test_no_number_is_refused() -> None:
 
 
 def test_each_iteration_has_its_scalars(tensorboard: FakeProcess, tmp_path: Path) -> None:
-    done = tensorboard.python("-c", SCRIPT, STALLOC_MODE="Alloc", STALLOC_TENSORBOARD=str(tmp_path / "tb"), RANK="3")
-    assert done.code == 0, done.err
+    tensorboard.python("-c", SCRIPT, STALLOC_MODE="Alloc", STALLOC_TENSORBOARD=str(tmp_path / "tb"), RANK="3").good()
     written = (tmp_path / "tb" / "rank00003" / "scalars.txt").read_text().splitlines()
     assert written[:4] == [
         "0 stalloc/peak live GiB=2.0",
@@ -88,8 +86,7 @@ def test_without_the_package_one_error_says_so(fake: FakeProcess) -> None:
 
 def test_scalars_that_cannot_be_written_end_in_one_warning(tensorboard: FakeProcess, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = tensorboard.python("-c", SCRIPT, STALLOC_MODE="Alloc", STALLOC_TENSORBOARD=str(tmp_path / "file"))
-    assert done.code == 0, done.err
+    done = tensorboard.python("-c", SCRIPT, STALLOC_MODE="Alloc", STALLOC_TENSORBOARD=str(tmp_path / "file")).good()
     assert done.err.count("no memory figures from now on: no scalars: ") == 1
 
 

@@ -14,8 +14,7 @@ from stalloc.tools.report.session import CollectError, Session
 def trace(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STALLOC_LIB_PATH", str(build))
     path = tmp_path / "rank00000.trace"
-    done = run_python("-m", "stalloc", "synth", f"--output={path}", environment={"STALLOC_LIB_PATH": str(build)})
-    assert done.code == 0, done.err
+    run_python("-m", "stalloc", "synth", f"--output={path}", environment={"STALLOC_LIB_PATH": str(build)}).good()
     return path
 
 

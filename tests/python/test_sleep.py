@@ -38,8 +38,7 @@ class Sleeping:
 
     def run(self, mode: Optional[str], *arguments: str, **extra: str) -> dict[str, Any]:
         command, output = self.command(*arguments)
-        done = run_with_torch(*command, environment=self.environment(mode, **extra), cwd=self.training.directory)
-        assert done.code == 0, done.err
+        run_with_torch(*command, environment=self.environment(mode, **extra), cwd=self.training.directory).good()
         result: dict[str, Any] = json.loads(output.read_text())
         return result
 
@@ -167,8 +166,7 @@ def test_arguments_reach_the_library(fake: FakeProcess) -> None:
         "stalloc.sleep(to='nothing', device='cpu')\n"
         "stalloc.wake(); stalloc.wake(['a', 'b'], device='cuda:3')"
     )
-    done = fake.python("-c", program, STALLOC_MODE="Alloc")
-    assert done.code == 0, done.err
+    fake.python("-c", program, STALLOC_MODE="Alloc").good()
     orders = [line for line in fake.calls() if line.startswith(("sleep", "wake"))]
     assert orders == ["sleep -2 -1 -1", "sleep 1 1 2", "sleep -1 -1 0", "wake -2 -1", "wake 3 2"]
 
@@ -209,15 +207,13 @@ def test_a_process_sleeps_and_wakes_on_command(sleeping: Sleeping, tmp_path: Pat
     with sleeping.running("Alloc", STALLOC_SLEEP_SOCKET="1", XDG_RUNTIME_DIR=str(tmp_path)) as (process, output, until):
         pid = str(process.pid)
         awake = resident_bytes(process.pid)
-        slept = order(sleeping, tmp_path, "sleep", pid, "--json")
-        assert slept.code == 0, slept.err
+        slept = order(sleeping, tmp_path, "sleep", pid, "--json").good()
         (answer,) = json.loads(slept.out)["processes"]
         assert answer["ok"]
         assert answer["result"]["devices"][0]["copied_bytes"] > 1_000_000
         assert resident_bytes(process.pid) < awake - answer["result"]["devices"][0]["copied_bytes"]
         assert json.loads(order(sleeping, tmp_path, "sleep", pid, "--json").out)["processes"][0]["ok"], "again"
-        woken = order(sleeping, tmp_path, "wake", pid)
-        assert woken.code == 0, woken.err
+        woken = order(sleeping, tmp_path, "wake", pid).good()
         assert "copied" in woken.out
         until.write_text("")
         assert process.wait(timeout=60) == 0
@@ -241,8 +237,7 @@ def test_orders_at_once_need_no_iteration(sleeping: Sleeping, tmp_path: Path) ->
         path = Path(process.stdout.readline().strip())
         assert (path.parent, path.name.split("-")[0]) == (tmp_path / "stalloc", str(process.pid))
         assert path.stat().st_mode & 0o777 == 0o600
-        slept = order(sleeping, tmp_path, "sleep", str(process.pid))
-        assert slept.code == 0, slept.err
+        slept = order(sleeping, tmp_path, "sleep", str(process.pid)).good()
         assert "4.00 MiB copied" in slept.out
         assert order(sleeping, tmp_path, "wake", str(process.pid)).code == 0
         process.stdin.write("\n")

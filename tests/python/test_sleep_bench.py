@@ -15,11 +15,10 @@ BENCH = ROOT / "bench" / "sleep"
 
 def measured(build: Path, tmp_path: Path, what: str, *arguments: str) -> dict[str, Any]:
     output = tmp_path / "result.json"
-    done = run_python(
+    run_python(
         *(str(BENCH / "measure.py"), what, "--device", "cpu", *arguments, "--json", str(output)),
         environment={"STALLOC_LIB_PATH": str(build), "OMP_NUM_THREADS": "1"},
-    )
-    assert done.code == 0, done.err
+    ).good()
     result: dict[str, Any] = json.loads(output.read_text())
     return result
 

@@ -18,8 +18,7 @@ def line_of(text: str) -> int:
 
 def traced(training: Training, stacks: str) -> tuple[dict[str, Any], str]:
     """The report of the device, and what the run printed."""
-    done = training.start_plain("Trace", "-m", "stalloc", "run", str(SCRIPT), STALLOC_TRACE_STACKS=stacks)
-    assert done.code == 0, done.err
+    done = training.start_plain("Trace", "-m", "stalloc", "run", str(SCRIPT), STALLOC_TRACE_STACKS=stacks).good()
     trace = training.info / "trace" / "rank00000.trace"
     return view_of(training.build, trace)["devices"][0], done.err
 

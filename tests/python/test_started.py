@@ -56,9 +56,7 @@ def spawn(training: Training, mode: str | None, how: str, *, iterations: int = 1
     program = training.directory / "spawns.py"
     program.write_text(SPAWNS)
     extra = {"STALLOC_AUTO_WAIT": "1", "ITERATIONS": str(iterations), **extra}
-    done = training.cold().start_plain(mode, "-m", "stalloc", "run", str(program), how, **extra)
-    assert done.code == 0, done.err
-    return done
+    return training.cold().start_plain(mode, "-m", "stalloc", "run", str(program), how, **extra).good()
 
 
 def losses(finished: Finished) -> list[Any]:
@@ -144,8 +142,7 @@ if __name__ == "__main__":
     main()
 """
     )
-    done = training.cold().start_plain("Auto", "-m", "stalloc", "run", str(program), STALLOC_AUTO_WAIT="1")
-    assert done.code == 0, done.err
+    done = training.cold().start_plain("Auto", "-m", "stalloc", "run", str(program), STALLOC_AUTO_WAIT="1").good()
     assert reached(training, 0) == ["tracing", "planning", "planned"]
     assert "warning" not in done.err
 

@@ -202,8 +202,7 @@ shutil.rmtree(os.environ["STALLOC_MODEL_INFO_PATH"])"""
 
 def test_a_directory_that_goes_during_the_run_costs_the_plan_alone(training: Training, loop: Path) -> None:
     loop.write_text(before_the_loop(DIRECTORY_GOES))
-    done = training.start_plain("Auto", "-m", "stalloc", "run", str(loop), ROWS="40", STALLOC_AUTO_WAIT="1")
-    assert done.code == 0, done.err
+    done = training.start_plain("Auto", "-m", "stalloc", "run", str(loop), ROWS="40", STALLOC_AUTO_WAIT="1").good()
     assert told(done)["loss"]
     assert "this run has no plan, and stays on PyTorch's allocator" in done.err
     assert "Traceback" not in done.err
@@ -212,8 +211,9 @@ def test_a_directory_that_goes_during_the_run_costs_the_plan_alone(training: Tra
 def test_a_program_may_change_its_directory(training: Training, loop: Path) -> None:
     loop.write_text(before_the_loop("os.chdir('/')"))
     relative = os.path.relpath(training.info, training.directory)
-    done = training.start_plain("Auto", str(loop), ROWS="40", STALLOC_MODEL_INFO_PATH=relative, STALLOC_AUTO_WAIT="1")
-    assert done.code == 0, done.err
+    done = training.start_plain(
+        "Auto", str(loop), ROWS="40", STALLOC_MODEL_INFO_PATH=relative, STALLOC_AUTO_WAIT="1"
+    ).good()
     assert "is served from its plan" in done.err
     assert (training.info / "output" / "plan" / "rank00000.plan").is_file()
     assert (training.info / "log_output" / "rank00000.summary.json").is_file()
@@ -230,8 +230,7 @@ def test_a_directory_that_cannot_be_written_is_said_once_and_nothing_stays(train
         STALLOC_MODEL_INFO_PATH=str(training.directory / "file" / "run"),
         STALLOC_AUTO_WAIT="1",
         TMPDIR=str(temporary),
-    )
-    assert done.code == 0, done.err
+    ).good()
     assert done.err.count("plans cannot be kept for the next start") == 1
     assert "is served from its plan" in done.err
     assert "the next start" not in done.err.replace("plans cannot be kept for the next start", "")

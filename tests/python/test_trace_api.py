@@ -15,8 +15,7 @@ def script(*lines: str) -> str:
 
 
 def test_start_step_and_stop_are_in_the_trace_s_order(fake: FakeProcess) -> None:
-    done = fake.python("-c", script("trace.start()", "trace.step()", "trace.step()", "trace.stop()"), **MANUAL)
-    assert done.code == 0, done.err
+    fake.python("-c", script("trace.start()", "trace.step()", "trace.step()", "trace.stop()"), **MANUAL).good()
     calls = [call for call in fake.calls() if call.startswith(("mark 2", "start_trace", "stop_trace"))]
     assert calls == ["start_trace", "mark 2 1 0 0 1 - 1", "mark 2 1 0 0 2 - 1", "stop_trace"]
 
@@ -24,8 +23,7 @@ def test_start_step_and_stop_are_in_the_trace_s_order(fake: FakeProcess) -> None
 def test_start_alone_puts_the_allocator_in_place(fake: FakeProcess) -> None:
     del fake.environment["STALLOC_MODEL_INFO_PATH"]
     program = script("trace.start('here')", "import stalloc; print(stalloc.mode(), trace.dump())")
-    done = fake.python("-c", program, STALLOC_DEVICE="cuda")
-    assert done.code == 0, done.err
+    done = fake.python("-c", program, STALLOC_DEVICE="cuda").good()
     assert done.out.split() == ["Trace", "here/trace/rank00000.trace"]
     assert any(call.startswith("install cuda") for call in fake.calls())
 
@@ -104,8 +102,7 @@ print(loss if "loss" in globals() else "done")
 def test_a_loop_without_an_optimizer_is_traced_and_named(training: Training) -> None:
     """The first real allocator call comes after the model's: what is older is not in the trace."""
     environment = {"STALLOC_LIB_PATH": str(training.build), "STALLOC_DEVICE": "cpu", "OMP_NUM_THREADS": "1"}
-    done = run_python("-c", LOOP.format(directory=str(training.info)), environment=environment)
-    assert done.code == 0, done.err
+    run_python("-c", LOOP.format(directory=str(training.info)), environment=environment).good()
     trace = training.info / "trace" / "rank00000.trace"
     view = view_of(training.build, trace)
     assert view["rank"]["trace_complete"]

@@ -92,8 +92,7 @@ def test_importing_stalloc_first_is_as_good_as_stalloc_run(planned: Training, pl
         f"import stalloc\nimport runpy\nassert stalloc.installed()\nrunpy.run_path({TRAIN!r}, run_name='__main__')\n"
     )
     output = planned.directory / "out.json"
-    done = planned.start_plain("Alloc", str(script), "--iterations", "20", "--json", str(output))
-    assert done.code == 0, done.err
+    planned.start_plain("Alloc", str(script), "--iterations", "20", "--json", str(output)).good()
     result = json.loads(output.read_text())
     expect_same_training(result, plain)
     assert steady_hit_rate(result["figures"][-1]) >= 0.999
@@ -139,8 +138,7 @@ def plainly_changed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     directory = tmp_path_factory.mktemp("changed")
     outputs = [directory / f"{number}.json" for number in range(len(CHANGES))]
     runs = [[*ITERATIONS, *change, "--json", str(path)] for change, path in zip(CHANGES.values(), outputs)]
-    done = Training(build, directory).start_plain(None, str(SCRIPTS / "train_each.py"), *map(json.dumps, runs))
-    assert done.code == 0, done.err
+    Training(build, directory).start_plain(None, str(SCRIPTS / "train_each.py"), *map(json.dumps, runs)).good()
     return {name: json.loads(path.read_text()) for name, path in zip(CHANGES, outputs)}
 
 
@@ -209,8 +207,7 @@ def test_workers_of_a_launcher_write_one_trace_each(training: Training) -> None:
     """torchrun itself, under whose two workers the entry point installs."""
     path = f"{PACKAGE}:{write_dist_info(training.directory / 'site')}"
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611", TRAIN)
-    done = training.start_plain("Trace", *launcher, "--no-api", "--iterations", "3", PYTHONPATH=path)
-    assert done.code == 0, done.err
+    training.start_plain("Trace", *launcher, "--no-api", "--iterations", "3", PYTHONPATH=path).good()
     assert sorted(path.name for path in (training.info / "trace").iterdir()) == ["rank00000.trace", "rank00001.trace"]
     training.plan()
     plans = sorted(path.name for path in (training.info / "output" / "plan").iterdir())

@@ -81,16 +81,14 @@ def traces(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("moe16-empty-acc1", "gan"):
         environment = {"STALLOC_LIB_PATH": str(build), "STALLOC_MODE": "Trace", "STALLOC_DEVICE": "cpu"}
         environment |= {"STALLOC_MODEL_INFO_PATH": str(directory / name), "OMP_NUM_THREADS": "1"}
-        done = run_with_torch("-m", "stalloc", "run", TRAIN, name, "--iterations", "3", environment=environment)
-        assert done.code == 0, done.err
+        done = run_with_torch("-m", "stalloc", "run", TRAIN, name, "--iterations", "3", environment=environment).good()
         assert f"{name}: 3 iterations, last loss " in done.out
     return directory
 
 
 @pytest.mark.parametrize(("name", "passes"), [("moe16-empty-acc1", 1), ("gan", 2)])
 def test_workloads_train_with_all_marks(traces: Path, build: Path, name: str, passes: int) -> None:
-    done = run([str(build / "stalloc-planner"), "dump", str(traces / name / "trace" / "rank00000.trace")])
-    assert done.code == 0, done.err
+    done = run([str(build / "stalloc-planner"), "dump", str(traces / name / "trace" / "rank00000.trace")]).good()
     marks = [line for line in done.out.splitlines() if not line[0].isdigit()]
     assert [f"Iteration Index : {i}" for i in range(3)] == [line for line in marks if "Iteration Index" in line]
     assert marks.count("Optimizer : start") == 3
@@ -100,8 +98,7 @@ def test_workloads_train_with_all_marks(traces: Path, build: Path, name: str, pa
 
 def test_they_are_listed_and_an_unknown_one_is_refused() -> None:
     pytest.importorskip("torch")
-    done = run_with_torch(TRAIN, "--list")
-    assert done.code == 0, done.err
+    done = run_with_torch(TRAIN, "--list").good()
     assert "var-packed " in done.out
     done = run_with_torch(TRAIN, "nothing")
     assert done.code == 2
@@ -198,8 +195,7 @@ def test_traces_are_replayed_and_written_down(traces: Path, build: Path, tmp_pat
         pytest.skip(f"{build} has no replay_bench")
     output = tmp_path / "unseen.json"
     flags = ["--build", str(build), "--scale", "16", "--plan-from", "0", "--json", str(output)]
-    done = run_python(REPLAY, str(traces), *flags, "--serve", "1")
-    assert done.code == 0, done.err
+    done = run_python(REPLAY, str(traces), *flags, "--serve", "1").good()
     assert "2/2 moe16-empty-acc1: E " in done.err
     written = json.loads(output.read_text())
     assert [result["name"] for result in written["workloads"]] == ["gan", "moe16-empty-acc1"]
@@ -222,12 +218,10 @@ def test_what_lives_into_the_next_iteration_costs_nothing(build: Path, tmp_path:
     for name in names:
         environment = {"STALLOC_LIB_PATH": str(build), "STALLOC_MODE": "Trace", "STALLOC_DEVICE": "cpu"}
         environment |= {"STALLOC_MODEL_INFO_PATH": str(tmp_path / name), "OMP_NUM_THREADS": "1"}
-        done = run_with_torch("-m", "stalloc", "run", LOOPS, name, "--iterations", "9", environment=environment)
-        assert done.code == 0, done.err
+        done = run_with_torch("-m", "stalloc", "run", LOOPS, name, "--iterations", "9", environment=environment).good()
         assert done.out.count("loss ") == 9
     output = tmp_path / "loops.json"
-    done = run_python(REPLAY, str(tmp_path), "--build", str(build), "--serve", "4-7", "--json", str(output))
-    assert done.code == 0, done.err
+    done = run_python(REPLAY, str(tmp_path), "--build", str(build), "--serve", "4-7", "--json", str(output)).good()
     results = json.loads(output.read_text())["workloads"]
     assert [result["name"] for result in results] == names
     for result in results:
@@ -238,7 +232,6 @@ def test_what_lives_into_the_next_iteration_costs_nothing(build: Path, tmp_path:
 
 def test_the_loops_are_listed_and_an_unknown_one_is_refused() -> None:
     pytest.importorskip("torch")
-    done = run_with_torch(LOOPS, "--list")
-    assert done.code == 0, done.err
+    done = run_with_torch(LOOPS, "--list").good()
     assert "prefetch      The next batch is there before this one is used." in done.out
     assert run_with_torch(LOOPS, "nothing").code == 2

@@ -22,12 +22,9 @@ pytest.importorskip("torch")
 def trace(training: Training, uses: str) -> str:
     """What the requests of the run were, as text."""
     variables = {"STALLOC_TRACE_USES": uses, "STALLOC_TRACE_STACKS": "1"}
-    done = training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, "4", **variables)
-    assert done.code == 0, done.err
+    training.start_plain("Trace", "-m", "stalloc", "run", SCRIPT, "4", **variables).good()
     path = training.info / "trace" / "rank00000.trace"
-    dump = run([str(training.build / "stalloc-planner"), "dump", str(path)])
-    assert dump.code == 0, dump.err
-    return dump.out
+    return run([str(training.build / "stalloc-planner"), "dump", str(path)]).good().out
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ pytest.importorskip("torch")
 
 def test_a_write_beyond_the_end_is_found_and_the_run_goes_on(training: Training) -> None:
     """An exact trace has blocks of its own, and no plan is needed."""
-    done = training.start_plain("Trace", "-m", "stalloc", "run", str(SCRIPTS / "watched.py"), STALLOC_WATCH="1")
-    assert done.code == 0, done.err
+    done = training.start_plain("Trace", "-m", "stalloc", "run", str(SCRIPTS / "watched.py"), STALLOC_WATCH="1").good()
     watched = json.loads(done.out)
     assert watched["findings"] == 1
     assert watched["tails"] >= 2

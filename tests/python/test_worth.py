@@ -105,16 +105,14 @@ def test_toy_programs_train(program: str) -> None:
     if program == "trainer":
         pytest.importorskip("transformers")
     words = [program, "--size", "toy", "--micro-batch", "2", "--steps", "2", "--device", "cpu"]
-    done = run_with_torch(str(WORTH / "train.py"), *words)
-    assert done.code == 0, done.err
+    done = run_with_torch(str(WORTH / "train.py"), *words).good()
     result = json.loads(done.out.splitlines()[-1].removeprefix("RESULT "))
     assert len(result["seconds"]) == 2
     assert all(count > 0 for count in result["tokens"])
 
 
 def test_a_compiled_block_is_one_graph() -> None:
-    done = run_with_torch(str(ROOT / "tests" / "python" / "scripts" / "compiled_block.py"))
-    assert done.code == 0, done.err
+    done = run_with_torch(str(ROOT / "tests" / "python" / "scripts" / "compiled_block.py")).good()
     found = json.loads(done.out.splitlines()[-1])
     assert found["breaks"] == []
     assert found["graphs"] >= 1
@@ -310,10 +308,9 @@ def test_a_row_has_the_steps_of_all_runs_of_its_best() -> None:
 def test_a_toy_row_is_made_on_a_cpu(build: Path, tmp_path: Path) -> None:
     words = ["rollout", "--size", "toy", "--device", "cpu", "--card", "8M", "--attempts", "1", "--rounds", "1"]
     result = tmp_path / "worth.json"
-    done = run_python(
+    run_python(
         str(WORTH / "worth.py"), *words, "--json", str(result), environment={"STALLOC_LIB_PATH": str(build)}
-    )
-    assert done.code == 0, done.err
+    ).good()
     (row,) = json.loads(result.read_text())["rows"]
     assert all(found["best"] for found in row["allocators"].values())
     ours = row["allocators"]["stalloc"]
@@ -366,11 +363,10 @@ def test_parts_of_layers_on_fake_tensors_have_the_peak_that_was_predicted(build:
     parts = ["blocks.*.attention", "blocks.*.feed_forward.experts.*"]
     words = ["experts", "--size", "toy", "--micro-batch", "96", "--assume", "nonzero=1/4", "--directory", str(tmp_path)]
     result = tmp_path / "peaks.json"
-    done = run_python(
+    run_python(
         *(str(WORTH / "peaks.py"), *words, "--recompute", *parts, "--json", str(result)),
         environment={"STALLOC_LIB_PATH": str(build), "STALLOC_DEVICE": ""},
-    )
-    assert done.code == 0, done.err
+    ).good()
     found = json.loads(result.read_text())
     assert found["modules"] == 10
     assert found["predicted_live_bytes"] == pytest.approx(found["live_bytes"], 0.02)
