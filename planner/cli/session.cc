@@ -151,6 +151,7 @@ struct Session::Device {
   std::optional<StepCost> cost;  // once it was asked for
 };
 
+Session::Session(SessionTraces traces) : traces_(std::move(traces)) {}
 Session::~Session() = default;
 
 absl::StatusOr<std::string> Session::Answer(const std::string& line) {

@@ -26,7 +26,7 @@ struct SessionTraces {
 class Session {
  public:
   // Files are read by the first request that needs them.
-  explicit Session(SessionTraces traces) : traces_(std::move(traces)) {}
+  explicit Session(SessionTraces traces);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
