@@ -35,8 +35,7 @@ GROUPS = {
     "move files": {
         "import": "make a trace from a PyTorch memory snapshot with history",
         "export": "write a trace for other tools: memory_viz, Perfetto, CSV, SQLite",
-        "runs": "list the runs whose plans are kept for later starts",
-        "clean": "remove runs that are kept for later starts",
+        "runs": "list the runs whose plans are kept for later starts, or remove some",
     },
     "share a device": {
         "sleep": "put processes to sleep, so that others have their memory",
@@ -49,6 +48,7 @@ _WHERE = " (stalloc doctor says where it is)"
 GOING = {
     "summary": "stalloc status DIR",
     "leaks": "stalloc report DIR --leaks",
+    "clean": "stalloc runs --remove NAME",
     "info": "stalloc doctor",
     "completion": "stalloc --completion SHELL",
     "estimate": "stalloc report DIR --md, which has the estimate beside what was traced, or stalloc run --fake",

@@ -63,7 +63,9 @@ def test_the_examples_of_help_are_understood(name: str) -> None:
         assert cli.build_parser().parse_args(words).command == name
 
 
-@pytest.mark.parametrize(("word", "imported"), [("--help", []), ("runs", ["many_ranks", "options", "runs"])])
+@pytest.mark.parametrize(
+    ("word", "imported"), [("--help", []), ("runs", ["clean", "kept_runs", "many_ranks", "options", "runs"])]
+)
 def test_the_command_that_runs_alone_is_imported(word: str, imported: list[str]) -> None:
     program = f"""
 import contextlib, sys

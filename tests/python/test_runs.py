@@ -1,4 +1,4 @@
-"""Which plan a start finds: what it requests tells, not its command line. `stalloc runs`, `stalloc clean`."""
+"""Which plan a start finds: what it requests tells, not its command line. `stalloc runs`, also with --remove."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ def test_a_start_moves_with_what_is_open(tmp_path: Path) -> None:
     assert run_files.remove_run(tmp_path / "b")
 
 
-# stalloc runs, stalloc clean -----------------------------------------------------------------------------------------
+# stalloc runs, and its --remove --------------------------------------------------------------------------------------
 
 
 def command(cache: Path, *words: str) -> Finished:
@@ -377,21 +377,24 @@ def test_clean_removes_what_is_named_or_old_and_nothing_in_use(cache: Path) -> N
     left = cache / ".removed-train-1"
     left.mkdir()
     os.utime(left, (1, 1))
-    assert command(cache, "clean").code == 2
-    wrong = command(cache, "clean", "nothing")
+    assert command(cache, "runs", "--remove").code == 2
+    wrong = command(cache, "runs", "--remove", "nothing")
     assert (wrong.code, "no run has the name 'nothing'" in wrong.err) == (1, True)
-    assert command(cache, "clean", "--older", "x").code == 2
-    dry = command(cache, "clean", "--older", "30", "--dry-run")
+    assert command(cache, "runs", "--remove", "--older", "x").code == 2
+    assert command(cache, "runs", "--all").code == 2
+    assert command(cache, "runs", "--remove", "--all", "--json").code == 2
+    dry = command(cache, "runs", "--remove", "--older", "30", "--dry-run")
+    assert command(cache, "clean", "--older", "30", "--dry-run").out == dry.out
     assert f"would remove {older.name}" in dry.out
     assert older.is_dir()
-    done = command(cache, "clean", "--older", "30")
+    done = command(cache, "runs", "--remove", "--older", "30")
     assert done.code == 0
     assert f"removed {older.name}" in done.out
     assert f"{old.name}: in use, it stays" in done.err
     assert [new.is_dir(), old.is_dir(), older.is_dir(), left.exists()] == [True, True, False, False]
-    assert command(cache, "clean", old.name).code == 1
+    assert command(cache, "runs", "--remove", old.name).code == 1
     held.leave()
-    assert command(cache, "clean", str(old)).code == 0
-    assert command(cache, "clean", "--all").code == 0
+    assert command(cache, "runs", "--remove", str(old)).code == 0
+    assert command(cache, "runs", "--remove", "--all").code == 0
     assert run_cache.by_use(cache) == []
-    assert command(cache, "clean", "--all").out == "nothing to remove\n"
+    assert command(cache, "runs", "--remove", "--all").out == "nothing to remove\n"

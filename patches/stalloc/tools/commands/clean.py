@@ -1,4 +1,4 @@
-"""`stalloc clean`: removes runs under STALLOC_MODE=Auto that are kept for later starts."""
+"""`stalloc runs --remove`: removes runs under STALLOC_MODE=Auto that are kept for later starts."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Optional
 
 from stalloc.core import run_cache, run_files
 from stalloc.core.sizes import size
 from stalloc.tools.commands import options
-from stalloc.tools.commands.runs import Row, rows_of
+from stalloc.tools.commands.kept_runs import Row, rows_of
 
 EXAMPLES = ("clean --older 30", "clean train-2e3678b6-batch-6", "clean --all --dry-run")
 
-_EPILOG = """
-Runs are named as `stalloc runs` names them. A run that a process trains, or a planner works for, stays. A later start
+ABOUT = """
+A run that a process trains, or a planner works for, stays. A later start
 of a program whose run was removed is traced anew.
 """
 _SECONDS_OF_DAY = 86400.0
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
+    parser.epilog = ABOUT
     parser.add_argument("names", metavar="NAME", nargs="*", help="the run's name, or its directory")
+    add_arguments(parser)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="remove all runs")
     parser.add_argument("--older", metavar="DAYS", type=_days, help="remove runs that were not used for so many days")
     parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
@@ -41,33 +46,36 @@ def _days(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return remove("clean", arguments.names, arguments)
+
+
+def remove(command: str, names: list[str], arguments: argparse.Namespace) -> int:
+    """Removes runs of these names, and as the arguments of `add_arguments` say."""
+    if not names and not arguments.all and arguments.older is None:
+        options.refuse(command, "name runs (`stalloc runs` lists them), or pass --older DAYS or --all")
+        return 2
     try:
-        if not arguments.names and not arguments.all and arguments.older is None:
-            print(
-                "stalloc clean: name runs (`stalloc runs` lists them), or pass --older DAYS or --all", file=sys.stderr
-            )
-            return 2
         cache = run_cache.cache_directory(os.environ)
-        chosen = _chosen(rows_of(cache), arguments)
+        chosen = _chosen(rows_of(cache), names, arguments.older)
     except (OSError, ValueError) as error:
-        return options.refuse("clean", error)
+        return options.refuse(command, error)
     if not arguments.dry_run:
         run_cache.remove_leftovers(cache)
     stayed = [row for row in chosen if not _remove(row, arguments.dry_run)]
     if not chosen:
         print("nothing to remove")
-    return 1 if any(_is_named(row, arguments.names) for row in stayed) else 0
+    return 1 if any(_is_named(row, names) for row in stayed) else 0
 
 
-def _chosen(rows: list[Row], arguments: argparse.Namespace) -> list[Row]:
+def _chosen(rows: list[Row], names: list[str], older: Optional[float]) -> list[Row]:
     """ValueError names a run that there is not."""
-    for name in arguments.names:
+    for name in names:
         if not any(_is_named(row, [name]) for row in rows):
             raise ValueError(f"no run has the name {name!r}; `stalloc runs` lists them")
-    named = [row for row in rows if not arguments.names or _is_named(row, arguments.names)]
-    if arguments.older is None:
+    named = [row for row in rows if not names or _is_named(row, names)]
+    if older is None:
         return named
-    return [row for row in named if row.used <= time.time() - arguments.older * _SECONDS_OF_DAY]
+    return [row for row in named if row.used <= time.time() - older * _SECONDS_OF_DAY]
 
 
 def _is_named(row: Row, names: list[str]) -> bool:

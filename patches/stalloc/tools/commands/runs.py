@@ -3,64 +3,42 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import json
 import os
-import re
 import shlex
 import time
-from pathlib import Path
 from typing import Any, Optional
 
-from stalloc.core import run_cache, run_files, run_signature
+from stalloc.core import run_cache, run_signature
 from stalloc.core.sizes import size
-from stalloc.tools.commands import many_ranks, options
+from stalloc.tools.commands import clean, many_ranks, options
+from stalloc.tools.commands.kept_runs import Row, rows_of
 
-EXAMPLES = ("runs", "runs train --json")
+EXAMPLES = ("runs", "runs train --json", "runs --remove train-2e3678b6-batch-6", "runs --remove --older 30 --dry-run")
 
 _EPILOG = """
 They are below ~/.cache/stalloc/runs, or XDG_CACHE_HOME. A start is served from the plan of the run that requests the
 same as it does, whatever its arguments; those shown are of its last start. `stalloc status` tells more of a
-run's directory, `stalloc clean` removes runs.
+run's directory. With --remove each WORD is the name of a run, or its directory.
 """
-_PLAN = re.compile(r"rank(\d{5,})\.plan")
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """Of one run. Bytes; `used` in seconds since 1970.
-
-    Args:
-        known: None where the directory does not say whose it is.
-        ranks: that have plans.
-    """
-
-    directory: Path
-    known: Optional[run_cache.KnownRun]
-    used: float
-    bytes: int
-    ranks: list[int]
-    in_use: bool
-
-    @property
-    def name(self) -> str:
-        return self.directory.name
-
-    @property
-    def arguments(self) -> list[list[str]]:
-        """Of its starts, the last one first."""
-        return [] if self.known is None else [run_cache.without_secrets(one) for one in self.known.arguments]
-
-
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
+    parser.epilog = _EPILOG + clean.ABOUT
     parser.add_argument("words", metavar="WORD", nargs="*", help="list only runs whose name or program contains it")
     options.add_json(parser)
+    parser.add_argument("--remove", action="store_true", help="remove these runs")
+    clean.add_arguments(parser)
+    parser.set_defaults(parser=parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.remove and not arguments.json:
+        return clean.remove("runs --remove", arguments.words, arguments)
+    if arguments.remove or arguments.all or arguments.dry_run or arguments.older is not None:
+        arguments.parser.error("--all, --older and --dry-run need --remove, and that goes without --json")
     try:
         cache = run_cache.cache_directory(os.environ)
     except OSError as error:
@@ -73,23 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(f"no runs in {cache}")
     return 0
-
-
-def rows_of(cache: Path) -> list[Row]:
-    """Of all runs there, the one that was used last first."""
-    return [_row(used, directory) for used, directory in run_cache.by_use(cache)]
-
-
-def _row(used: float, directory: Path) -> Row:
-    names = [_PLAN.fullmatch(path.name) for path in (directory / "output" / "plan").glob("rank*.plan")]
-    return Row(
-        directory=directory,
-        known=run_cache.read_run(directory),
-        used=used,
-        bytes=run_cache.bytes_in(directory),
-        ranks=sorted(int(name[1]) for name in names if name is not None),
-        in_use=run_files.in_use(directory),
-    )
 
 
 def _has(row: Row, word: str) -> bool:
