@@ -35,9 +35,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?", help="a traced run, or one of its traces")
     options.add_rank(parser, f"{options.HIGHEST}, else 0")
-    parser.add_argument(
-        "--world-size", type=int, metavar="N", help="the number of ranks (default: the trace's, else 1)"
-    )
+    options.add_count(parser, "--world-size", "the number of ranks (default: the trace's, else 1)")
     parser.add_argument("--operations", action="store_true", help="show what each operation of a layer keeps, too")
     options.add_json(parser)
 

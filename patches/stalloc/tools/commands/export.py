@@ -45,7 +45,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="the form to write (see below)",
     )
     parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="write to FILE")
-    parser.add_argument("--device", type=int, metavar="N", help="take device N alone (csv, perfetto); -1 is the CPU")
+    options.add_count(parser, "--device", "take device N alone (csv, perfetto); -1 is the CPU")
     options.add_json(parser, "what was written")
 
 

@@ -41,15 +41,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--headroom", type=sizes.parse, metavar="2G", help="leave so much free (default: 1G of a card of 16G or more)"
     )
-    parser.add_argument(
-        "--micro-batch", type=int, metavar="N", help="the run was traced with N (default: Megatron-LM's, or 1)"
-    )
-    parser.add_argument(
-        "--accumulation", type=int, default=1, metavar="N", help="a step has N micro-batches (default 1)"
-    )
-    parser.add_argument(
-        "--rows", type=int, metavar="N", help="a step has N rows, whatever its micro-batches: the global batch"
-    )
+    options.add_count(parser, "--micro-batch", "the run was traced with N (default: Megatron-LM's, or 1)")
+    options.add_count(parser, "--accumulation", "a step has N micro-batches", 1)
+    options.add_count(parser, "--rows", "a step has N rows, whatever its micro-batches: the global batch")
     parser.add_argument(
         "--lengths",
         type=Path,
@@ -73,18 +67,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--graphs", action="store_true", help="captured graphs of all passes have to fit, in a pool that is theirs"
     )
-    parser.add_argument(
-        "--graphs-beside",
-        metavar="DIR|TRACE",
-        type=Path,
-        help="compare with the program traced with CUDA graphs, or without them",
-    )
-    parser.add_argument(
-        "--beside",
-        nargs=2,
-        metavar=("DIR|TRACE", "N"),
-        help="fit sizes and times as a + b k, from the program traced with a micro-batch of N, too",
-    )
+    options.add_traces_beside(parser, "sizes and times")
     parser.add_argument(
         "--bus-bandwidth", type=float, default=25, metavar="GB/s", help="copies to the host are so fast (default 25)"
     )

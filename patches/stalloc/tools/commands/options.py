@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Optional
 
 from stalloc.core import sizes
 
@@ -28,6 +29,20 @@ def add_memory(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--memory", type=sizes.parse, required=True, metavar="80G", help="the device's memory, in binary units"
     )
+
+
+def add_count(parser: argparse._ActionsContainer, name: str, what: str, default: Optional[int] = None) -> None:
+    if default is not None:
+        what = f"{what} (default {default})"
+    parser.add_argument(name, type=int, default=default, metavar="N", help=what)
+
+
+def add_traces_beside(parser: argparse._ActionsContainer, fitted: str) -> None:
+    """`beside` and `graphs_beside`: the same program, traced in another way."""
+    what = f"fit {fitted} as a + b k, from the program traced with a micro-batch of N, too"
+    parser.add_argument("--beside", nargs=2, metavar=("DIR|TRACE", "N"), help=what)
+    what = "compare with the program traced with CUDA graphs, or without them"
+    parser.add_argument("--graphs-beside", metavar="DIR|TRACE", type=Path, help=what)
 
 
 def refuse(command: str, error: object) -> int:

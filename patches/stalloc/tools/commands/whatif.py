@@ -36,19 +36,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     viewed.add_arguments(parser)
     options.add_memory(parser)
-    parser.add_argument("--micro-batch", type=int, default=1, metavar="N", help="the run was traced with N (default 1)")
-    parser.add_argument(
-        "--beside",
-        nargs=2,
-        metavar=("DIR|TRACE", "N"),
-        help="fit sizes as a + b k, from the program traced with a micro-batch of N, too",
-    )
-    parser.add_argument(
-        "--graphs-beside",
-        metavar="DIR|TRACE",
-        type=Path,
-        help="compare with the program traced without CUDA graphs, or with them",
-    )
+    options.add_count(parser, "--micro-batch", "the run was traced with N", 1)
+    options.add_traces_beside(parser, "sizes")
 
 
 def run(arguments: argparse.Namespace) -> int:
