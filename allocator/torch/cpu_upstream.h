@@ -13,6 +13,7 @@
 
 #include "allocator/base/open_table.h"
 #include "allocator/base/spin_mutex.h"
+#include "allocator/base/thread_annotations.h"
 #include "allocator/driver/vmm_driver.h"
 #include "allocator/runtime/device_runtime.h"
 
@@ -32,8 +33,8 @@ class CpuUpstream final : public Upstream {
   void BeginIteration() noexcept override;
   [[nodiscard]] bool Caches() const noexcept override { return false; }
 
-  void LockForFork() noexcept;
-  void UnlockAfterFork() noexcept;
+  void LockForFork() noexcept STALLOC_NO_THREAD_SAFETY_ANALYSIS;
+  void UnlockAfterFork() noexcept STALLOC_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   struct alignas(64) Shard {

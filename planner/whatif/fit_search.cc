@@ -17,7 +17,7 @@ constexpr int kRounds = 6;  // in which graphs are made to fit
 // What torch's checkpoint takes of the host beside the forward pass that it runs again: 0.2 ms with torch 2.15 on one
 // core of 2025. It makes a layer as a whole worth more than its parts one by one.
 constexpr std::int64_t kCheckpointNs = 200000;
-constexpr int kTimedDepth = 3;        // of the last so many parts of a path one is a number: train/marking/device_times.py
+constexpr int kTimedDepth = 3;  // of the last so many parts of a path one is a number: train/marking/device_times.py
 constexpr double kLeastAway = 0.002;  // of the peak: kinds of layers that hold less are no choice
 
 // Whether a trace at a GPU's time waits for the GPU at the layer: what lies deeper has the host's time.

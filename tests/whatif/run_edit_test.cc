@@ -10,7 +10,6 @@
 namespace stalloc::planner {
 namespace {
 
-
 Bytes PeakOf(const Trace& trace) { return PeakLiveBytes(TakeTrace(trace).value().devices.at(0)); }
 
 TEST(RunEditTest, ABlockThatIsAwayIsNotLiveAndComesBack) {
