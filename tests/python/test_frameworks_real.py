@@ -207,6 +207,6 @@ def test_the_installed_version_has_every_target(package: str) -> None:
     found = run([python, "-c", LOCATE.format(package=package)])
     if found.code != 0:
         pytest.skip(f"{python} has no {package}")
-    adapter = f"stalloc.frameworks.{TARGETS[package]}"
+    adapter = f"stalloc.train.frameworks.{TARGETS[package]}"
     done = run([sys.executable, str(HERE / "check_targets.py"), *found.out.split(), adapter])
     assert (done.code, done.out) == (0, "all found\n"), done.err
