@@ -199,8 +199,8 @@ class PlanEngine {
   // Graphs' pools, by their index in the plan's lent_pools; ranges are of the arena. From OpenLent on `ranges` of the
   // pool, which has so many graphs, serve its slots and what finds no room in the arena as it is mapped, until
   // CloseLent; blocks there stay. `given`, disjoint, are closed until a launch takes them.
-  // False, and nothing changes, while a block is there or another device may still use one. REQUIRES: this device is
-  // done with all that used the pool.
+  // False, and nothing changes, while a block is in `ranges` or another device may still use one. REQUIRES: this device
+  // is done with all that used the pool.
   [[nodiscard]] bool OpenLent(std::size_t pool, std::span<const GranuleRange> ranges,
                               std::span<const GranuleRange> given, std::size_t graphs);
   void CloseLent(std::size_t pool) noexcept;

@@ -156,7 +156,7 @@ bool GraphLending::CanLendAroundBlocks(const Pool& pool, const PoolCatalog& cata
 // Of a pool that is not as the plan has it; slots there serve nobody. While blocks lie in its place it gets no other.
 bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) {
   if (!pool.of_plan.has_value() && layout.bytes() <= pool.place.bytes) return true;
-  if (pool.place.bytes > 0 && !parts_.engine->LentBlocks(pool.index).empty()) return false;
+  if (pool.place.bytes > 0 && !BlocksIn(pool).empty()) return false;
   const std::optional<PlanEngine::LentPlace> place = parts_.engine->AddLentPool(layout.bytes());
   if (!place.has_value()) {
     pool.state = State::kOver;

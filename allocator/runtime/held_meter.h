@@ -1,4 +1,4 @@
-// HeldMeter: the peaks of bytes held on the device by own memory (arena, heap) and upstream together.
+// HeldMeter: the peaks of bytes held on the device by the arena and upstream together.
 //
 // Own memory changes rarely and at known moments; upstream changes at any time, but keeps a peak of its own. So:
 //
@@ -13,7 +13,7 @@
 // pressure are mapped again, it grows: from then on the result is a lower bound, exact at each sample.)
 //
 // With samples right before and after each change of the arena the result is exact for Trace fast and Alloc. Under
-// exact Trace the heap moves between samples: the smaller of its two figures is counted, so the result is a lower bound
+// exact Trace the arena changes between samples: the smaller of its two figures is counted, so the result is a lower bound
 // there (never more than one mark's growth off). Not thread-safe: its owner locks. Bytes.
 #pragma once
 
@@ -35,7 +35,7 @@ class HeldMeter {
     Bytes iteration_peak = 0;
   };
 
-  // `own`: arena + heap bytes held now.
+  // `own`: the arena's bytes held now.
   void Sample(Bytes own, const Upstream& upstream) noexcept {
     if (!started_) {
       // What upstream held before own memory existed is no part of the sum.

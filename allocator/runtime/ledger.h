@@ -1,7 +1,7 @@
 // Ledger: bytes live on one device, wherever they came from, and the peaks of their sum: of the run, and of parts of
 // it.
 //
-// Blocks of arena and heap are only summed (their owners know them by address); blocks of upstream are kept by address,
+// Blocks of the arena are only summed (their owners know them by address); blocks of upstream are kept by address,
 // since nobody else tells their size at the free. Every block counts BlockBytes(requested), as PyTorch rounds it.
 // Thread-safe; no heap memory, no system call except when a table doubles. Not for a forked child: a shard may be
 // locked there for ever.
@@ -23,7 +23,7 @@ namespace stalloc {
 
 class Ledger {
  public:
-  // A block of arena or heap. `bytes` are rounded.
+  // A block of the arena. `bytes` are rounded.
   void Add(Bytes bytes) noexcept {
     const Bytes live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     Bytes peak = peak_.load(std::memory_order_relaxed);

@@ -1,7 +1,7 @@
 // CpuUpstream: torch's own CPU allocator as the upstream of a DeviceRuntime.
 //
 // Adds what a general allocator does not tell: the bytes that are live in it (its held bytes; it caches nothing that we
-// could see), and a cap: with `limit_bytes`, arena, heap and upstream together may not hold more. Sizes in bytes, as
+// could see), and a cap: with `limit_bytes`, arena and upstream together may not hold more. Sizes in bytes, as
 // requested. Thread-safe, also across fork(): the table's locks are taken over a fork, so a child of a busy process can
 // go on.
 #pragma once

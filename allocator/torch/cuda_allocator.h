@@ -1,7 +1,7 @@
 // StallocCudaAllocator: PyTorch's CUDA allocator with a plan in front of it.
 //
 // Holds the native caching allocator that was installed before and passes everything on to it, except the requests that
-// the session serves from its arena or heap (allocator/runtime). Graph captures and MemPools, IPC, history, OOM retries
+// the session serves from its arena (allocator/runtime). Graph captures and MemPools, IPC, history, OOM retries
 // and observers, cache statistics for cuDNN and the rest therefore stay what users know. Every virtual function of the
 // base classes is overridden (tests/torch/test_virtuals.py), since a base default would hide the native allocator's:
 // here what all supported versions of torch have, in version/virtual_functions.h what they have in different forms.

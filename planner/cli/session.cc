@@ -271,7 +271,7 @@ absl::StatusOr<std::string> Session::View(JsonObject* request) {
   return RunViewJson(planner.Finish({}).report, timed_->traced, timed_->clock, options);
 }
 
-// What a search begins with: of each device, and of the second trace.
+// What a search begins with, of each device.
 absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
   const double bus = request->Number("bus", 25e9);
   const bool candidates = request->Flag("candidates");
@@ -284,17 +284,11 @@ absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
     const Device& device = **found;
     json.BeginObject().Key("device").Value(device.facts.device.device);
     json.Key("peak").Value(PeakLiveBytes(device.facts.device));
-    WriteTimes(device.facts, timed_->traced.segmentation, device.units, &json);
+    json.Key("step_ns").Value(FindStepTimes(device.facts, timed_->traced.segmentation).step_ns);
+    WriteLayers(device.units, &json);
     WriteScaling(FindScaling(device.facts, device.parts), &json);
     if (candidates) WriteCandidates(device.SearchOf(bus, {}).Candidates(device.parts, 1), &json);
     WriteGraphPools(device.facts, &json);
-    json.EndObject();
-  }
-  json.EndArray().Key("beside").BeginArray();
-  for (const DeviceTrace& other : beside_.has_value() ? beside_->traced.devices : std::vector<DeviceTrace>{}) {
-    const DeviceFacts facts(beside_->traced, other, beside_->clock);
-    json.BeginObject().Key("device").Value(other.device).Key("peak").Value(PeakLiveBytes(other));
-    WriteTimes(facts, beside_->traced.segmentation, LayerUnits(facts), &json);
     json.EndObject();
   }
   json.EndArray().EndObject();

@@ -33,17 +33,10 @@ void WritePeak(const EditedPeak& peak, const DeviceFacts& facts, JsonWriter* jso
   json->Key("pool").Value(peak.pool).Key("outside_pool").Value(peak.outside_pool).EndObject();
 }
 
-void WriteTimes(const DeviceFacts& facts, const Segmentation& segmentation, const LayerUnits& units, JsonWriter* json) {
-  const StepTimes times = FindStepTimes(facts, segmentation);
-  json->Key("step_ns").Value(times.step_ns);
-  json->Key("passes_ns").Value(times.passes_ns).Key("optimizer_ns").Value(times.optimizer_ns);
+void WriteLayers(const LayerUnits& units, JsonWriter* json) {
   json->Key("layers").BeginArray();
   for (const LayerUnit& unit : units.units()) {
-    json->BeginObject().Key("name").Value(unit.name).Key("away").Value(unit.away);
-    json->Key("forward_ns").Value(unit.forward_ns).Key("leaves").Value(unit.leaves);
-    json->Key("stores").Value(unit.stores).Key("iteration_ns").BeginArray();
-    for (const std::int64_t ns : unit.iteration_ns) json->Value(ns);
-    json->EndArray().EndObject();
+    json->BeginObject().Key("name").Value(unit.name).Key("stores").Value(unit.stores).EndObject();
   }
   json->EndArray();
 }

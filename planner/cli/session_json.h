@@ -15,7 +15,7 @@ void WritePeak(const EditedPeak& peak, const DeviceFacts& facts, JsonWriter* jso
 
 // Keys of the object that is open.
 void WriteResult(const FitResult& found, const EditedPeak& untouched, const LayerUnits& units, JsonWriter* json);
-void WriteTimes(const DeviceFacts& facts, const Segmentation& segmentation, const LayerUnits& units, JsonWriter* json);
+void WriteLayers(const LayerUnits& units, JsonWriter* json);
 void WriteCandidates(const std::vector<FitCandidate>& candidates, JsonWriter* json);
 void WriteScaling(const std::vector<ScalingPoint>& points, JsonWriter* json);
 void WriteGraphPools(const DeviceFacts& facts, JsonWriter* json);

@@ -206,7 +206,7 @@ TEST(PlannerTest, ASessionAnswersEachLineAndOutlivesErrors) {
                                                         {10, "no allocation on device 7"}}) {
     EXPECT_THAT(lines[line], AllOf(HasSubstr("{\"error\": "), HasSubstr(told)));
   }
-  EXPECT_THAT(lines[11], AllOf(HasSubstr("\"peak\": 24576"), HasSubstr("\"beside\": []")));
+  EXPECT_THAT(lines[11], AllOf(HasSubstr("\"peak\": 24576"), HasSubstr("\"step_ns\": "), HasSubstr("\"layers\": [")));
 }
 
 TEST(PlannerTest, ASessionWithoutATraceTellsThePeriodOfAHistory) {
