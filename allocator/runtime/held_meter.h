@@ -13,8 +13,8 @@
 // pressure are mapped again, it grows: from then on the result is a lower bound, exact at each sample.)
 //
 // With samples right before and after each change of the arena the result is exact for Trace fast and Alloc. Under
-// exact Trace the arena changes between samples: the smaller of its two figures is counted, so the result is a lower bound
-// there (never more than one mark's growth off). Not thread-safe: its owner locks. Bytes.
+// exact Trace the arena changes between samples: the smaller of its two figures is counted, so the result is a lower
+// bound there (never more than one mark's growth off). Not thread-safe: its owner locks. Bytes.
 #pragma once
 
 #include <algorithm>
