@@ -115,8 +115,13 @@ def test_a_directory_that_is_named_has_one_plan_which_another_run_replaces(start
 
 @pytest.mark.slow
 def test_ranks_of_a_job_find_their_plans_each(starts: Starts) -> None:
+    """Ranks but 0 say which plan they have at the level debug alone."""
+
     def job(*arguments: object) -> list[str]:
-        places = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
+        places = [
+            {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "STALLOC_LOG_LEVEL": "debug"}
+            for rank in range(2)
+        ]
         return [
             starts.start("--batch", 64 + 96 * rank, *arguments, **place).came_to for rank, place in enumerate(places)
         ]
