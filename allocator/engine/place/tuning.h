@@ -15,7 +15,7 @@ inline constexpr int kRoomsCompared = 32;                // that are large enoug
 inline constexpr std::size_t kBlocksBeside = 32768;      // ranges that they can lie in; more are upstream's
 inline constexpr std::uint64_t kGoesEarlier = 8;   // a slot is lent to who stays up to such a part of its life longer
 inline constexpr std::uint32_t kLeastLent = 2048;  // granules: 1 MiB; smaller ones without a slot stay out of pools
-inline constexpr int kTriesForRoom = 4;            // other threads may take what was mapped for a request
+inline constexpr int kTriesForRoom = 64;           // each lost to a request of another thread
 
 // Rooms of fences are what no iteration uses in such a first part of it: a 64th, ... a half. Each is a quarter longer
 // than the one before, or less: what is left of a fence finds room that is idle for about as long as it can be.
