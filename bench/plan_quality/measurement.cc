@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -36,7 +37,9 @@ absl::StatusOr<Measurement> Measure(const std::string& instance, const Problem& 
   solve.seed = options.seed;
   solve.threads = options.threads;
   solve.capacity = options.capacity;
+  solve.passes = options.passes;
   const Clock::time_point start = Clock::now();
+  const std::clock_t cpu = std::clock();
   solve.on_progress = [&](Bytes height) { result.improvements.push_back({SecondsSince(start), height}); };
   std::optional<StopAfter> clock;
   if (options.by_clock) {
@@ -46,6 +49,7 @@ absl::StatusOr<Measurement> Measure(const std::string& instance, const Problem& 
   }
   const Packing packing = solver.Solve(problem, solve);
   result.seconds = SecondsSince(start);
+  result.cpu_seconds = static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC;
   result.finished = packing.offsets.size() == problem.blocks.size();
   if (!result.finished) return result;
   if (absl::Status status = CheckPacking(problem, packing); !status.ok()) {

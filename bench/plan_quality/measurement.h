@@ -27,6 +27,7 @@ struct Measurement {
   Bytes height = 0;
   Bytes proved_bound = 0;  // the greater of the load bound and what the solver proved
   double seconds = 0;      // of solving alone
+  double cpu_seconds = 0;  // of all threads
   std::vector<Improvement> improvements = {};
 
   // An empty instance is packed perfectly.
@@ -44,6 +45,7 @@ struct MeasureOptions {
   int threads = 1;
   std::uint64_t seed = 1;
   std::optional<Bytes> capacity = std::nullopt;
+  PackingPasses passes = {};
 };
 
 // Internal: the packing does not pass CheckPacking; the message names solver, instance and blocks.

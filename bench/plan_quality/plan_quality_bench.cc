@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "bench/plan_quality/ablation.h"
 #include "bench/plan_quality/contenders.h"
 #include "bench/plan_quality/floors.h"
 #include "bench/plan_quality/instances.h"
@@ -38,6 +40,10 @@ ABSL_FLAG(double, baseline_limit, 120, "Seconds that online_best_fit may take; m
 ABSL_FLAG(int, threads, 2, "Threads of the portfolio.");
 ABSL_FLAG(std::uint64_t, seed, 1, "Seed of whatever draws at random.");
 ABSL_FLAG(std::string, json, "", "Write the results here as JSON.");
+ABSL_FLAG(
+    std::vector<std::string>, without, {},
+    "Instead: the portfolio whole, and without each of these passes, on packings and plans; A+B: without both; all: "
+    "without each.");
 ABSL_FLAG(bool, floors, false, "Only the portfolio, only instances with a floor; exit code 1 if one is missed.");
 
 namespace stalloc::planner {
@@ -48,13 +54,24 @@ int Fail(absl::string_view message, int exit_code = 1) {
   return exit_code;
 }
 
+std::string Root() {
+  const std::string root = absl::GetFlag(FLAGS_root);
+  return root.empty() ? SourceRoot() : root;
+}
+
+MeasureOptions OptionsOf(double time_limit_s, std::optional<Bytes> capacity) {
+  return {.time_limit_s = time_limit_s,
+          .threads = absl::GetFlag(FLAGS_threads),
+          .seed = absl::GetFlag(FLAGS_seed),
+          .capacity = capacity};
+}
+
 std::vector<BenchInstance> ChosenInstances(const std::vector<std::string>& positional) {
   std::vector<std::string> files = absl::GetFlag(FLAGS_input);
   files.insert(files.end(), positional.begin(), positional.end());
-  const std::string root = absl::GetFlag(FLAGS_root);
   std::vector<BenchInstance> all;
   if (files.empty()) {
-    all = StandardInstances(root.empty() ? SourceRoot() : root);
+    all = StandardInstances(Root());
     for (BenchInstance& instance : SyntheticInstances()) all.push_back(std::move(instance));
   }
   for (const std::string& file : files) all.push_back(CsvInstanceOf(file));
@@ -77,12 +94,9 @@ absl::Status RunInstance(const BenchInstance& instance, const std::vector<Conten
   const absl::StatusOr<Problem> problem = instance.load();
   if (!problem.ok()) return problem.status();
   for (const Contender& contender : contenders) {
-    const absl::StatusOr<Measurement> measurement = Measure(instance.name, *problem, *contender.solver,
-                                                            {.time_limit_s = LimitOf(contender, instance),
-                                                             .by_clock = contender.by_clock,
-                                                             .threads = absl::GetFlag(FLAGS_threads),
-                                                             .seed = absl::GetFlag(FLAGS_seed),
-                                                             .capacity = instance.capacity});
+    MeasureOptions options = OptionsOf(LimitOf(contender, instance), instance.capacity);
+    options.by_clock = contender.by_clock;
+    const absl::StatusOr<Measurement> measurement = Measure(instance.name, *problem, *contender.solver, options);
     if (!measurement.ok()) return measurement.status();
     std::cerr << absl::StrFormat(
         "%-36s %-18s %8d  %s  %8.3f s\n", instance.name, measurement->solver, measurement->blocks,
@@ -110,7 +124,67 @@ int ReportFloors(const std::vector<Measurement>& measurements) {
   return misses.empty() ? 0 : 1;
 }
 
+void ShowRow(const AblationRow& row) {
+  std::cerr << absl::StrFormat("%-36s %-18s %.5f  %8.3f s\n", row.instance, row.without,
+                               static_cast<double>(row.height) / static_cast<double>(row.load_bound), row.seconds);
+}
+
+// Finish passes are left out of plans alone.
+absl::Status AblateInstance(const BenchInstance& instance, const std::vector<Variant>& variants,
+                            std::vector<AblationRow>& rows) {
+  const absl::StatusOr<Problem> problem = instance.load();
+  if (!problem.ok()) return problem.status();
+  for (const Variant& variant : variants) {
+    if (variant.IsOfFinish()) continue;
+    MeasureOptions options = OptionsOf(absl::GetFlag(FLAGS_time_limit), instance.capacity);
+    options.passes = variant.passes;
+    const absl::StatusOr<Measurement> measurement = Measure(instance.name, *problem, *MakePortfolio(), options);
+    if (!measurement.ok()) return measurement.status();
+    rows.push_back(RowOf(*measurement, variant));
+    ShowRow(rows.back());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AblateTrace(const BenchTrace& traced, const std::vector<Variant>& variants,
+                         std::vector<AblationRow>& rows) {
+  const absl::StatusOr<Trace> trace = traced.load();
+  if (!trace.ok()) return trace.status();
+  for (const Variant& variant : variants) {
+    const absl::StatusOr<AblationRow> row =
+        MeasurePlan(traced.name, *trace, variant, OptionsOf(absl::GetFlag(FLAGS_time_limit), {}));
+    if (!row.ok()) return row.status();
+    rows.push_back(*row);
+    ShowRow(*row);
+  }
+  return absl::OkStatus();
+}
+
+int RunAblation(const std::vector<std::string>& arguments, const std::vector<std::string>& positional) {
+  const absl::StatusOr<std::vector<Variant>> variants = VariantsOf(absl::GetFlag(FLAGS_without));
+  if (!variants.ok()) return Fail(variants.status().message(), 2);
+  std::vector<AblationRow> rows;
+  absl::Status status;
+  for (const BenchInstance& instance : ChosenInstances(positional)) {
+    status.Update(AblateInstance(instance, *variants, rows));
+  }
+  for (const BenchTrace& trace : AblationTraces(Root())) {
+    if (absl::StrContains(trace.name, absl::GetFlag(FLAGS_instance)))
+      status.Update(AblateTrace(trace, *variants, rows));
+  }
+  if (!status.ok()) return Fail(status.message());
+  const RunFacts facts = FactsOf("plan_quality_bench", arguments, STALLOC_VERSION, STALLOC_COMPILER);
+  const std::string json = AblationJson(rows, facts, absl::GetFlag(FLAGS_time_limit));
+  if (const std::string path = absl::GetFlag(FLAGS_json); !path.empty()) {
+    status = WriteFile(path, json);
+  } else {
+    std::cout << json;
+  }
+  return status.ok() ? 0 : Fail(status.message());
+}
+
 int Run(const std::vector<std::string>& arguments, const std::vector<std::string>& positional) {
+  if (!absl::GetFlag(FLAGS_without).empty()) return RunAblation(arguments, positional);
   const bool floors = absl::GetFlag(FLAGS_floors);
   if (floors && !absl::GetFlag(FLAGS_solver).empty()) return Fail("--floors measures the portfolio: no --solver", 2);
   const absl::StatusOr<std::vector<Contender>> contenders =
@@ -143,13 +217,13 @@ int Run(const std::vector<std::string>& arguments, const std::vector<std::string
 
 int main(int argc, char** argv) {
   using namespace stalloc::planner;  // NOLINT
-  const CommandSyntax syntax{
-      "plan_quality_bench",
-      "[FILE.csv]...",
-      "The portfolio against simple heuristics: ratio to the load bound and seconds of solving.",
-      "",
-      {"root", "instance", "input", "solver", "time_limit", "baseline_limit", "threads", "seed", "json", "floors"},
-      "plan_quality_bench --time-limit 5\nplan_quality_bench instance.csv\n"};
+  const CommandSyntax syntax{"plan_quality_bench",
+                             "[FILE.csv]...",
+                             "The portfolio against simple heuristics: ratio to the load bound and seconds of solving.",
+                             "",
+                             {"root", "instance", "input", "solver", "time_limit", "baseline_limit", "threads", "seed",
+                              "json", "without", "floors"},
+                             "plan_quality_bench --time-limit 5\nplan_quality_bench instance.csv\n"};
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (AsksForHelp(arguments)) {
     std::cout << absl::StrReplaceAll(HelpText(syntax, "stalloc-planner"), {{"stalloc-planner ", ""}});

@@ -119,6 +119,7 @@ absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* obse
 
 absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, const PackingOptions& packing,
                                    bool lend_graphs) {
+  model_->passes = packing.solve.passes;
   if (judge != nullptr && HasVarying(*model_)) {
     absl::StatusOr<TrialReport> trial = judge->Judge(traced_, device_, *model_, packing);
     if (!trial.ok()) {
@@ -179,7 +180,9 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
   }
   Packing packing = solved.packing;
   if (solved.turns > 1) JoinTurns(&timeline_, &packing);
-  KeepStateRoom(timeline_.cycle(), timeline_.twins, &timeline_.problem, &packing);
+  if (model_->passes.Have(PackingPass::kStateRoom)) {
+    KeepStateRoom(timeline_.cycle(), timeline_.twins, &timeline_.problem, &packing);
+  }
   if (absl::Status status = CheckPacking(timeline_.problem, packing); !status.ok()) {
     return absl::InternalError(absl::StrCat("the packing with room for state is wrong: ", status.message()));
   }

@@ -49,7 +49,8 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
   }
   solve.work = options.work;
   const Bytes small = SmallBlockBytes(solved.lower_bound);
-  if (SomethingVaries(timeline)) {
+  const bool may_be_apart = solve.passes.Have(PackingPass::kApart);
+  if (may_be_apart && SomethingVaries(timeline)) {
     solved.packing = PackApart(timeline.problem, small, [&](const Problem& large, Work spent) {
       solve.work -= std::min(solve.work, spent);
       solve.lower_bound = GoodEnough(LoadBound(large));
@@ -59,13 +60,14 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
     solved.packing = solver.Solve(timeline.problem, solve);
     const Bytes proved = solved.packing.proved_bound;
     const Work work = solved.packing.work;
-    const Bytes apart = WorthApart(timeline.problem, small, solved.lower_bound + solved.lower_bound / kApart);
+    const Bytes most = solved.lower_bound + solved.lower_bound / kApart;
+    const Bytes apart = may_be_apart ? WorthApart(timeline.problem, small, most) : 0;
     if (apart > 0) solved.packing = LiftApart(timeline.problem, apart, solved.packing);
     solved.packing.proved_bound = proved;
     solved.packing.work = work;
   }
   solved.work = solved.packing.work;
-  SinkResidents(timeline.problem, &solved.packing);
+  if (solve.passes.Have(PackingPass::kSink)) SinkResidents(timeline.problem, &solved.packing);
   solved.lower_bound = std::max(solved.lower_bound, solved.packing.proved_bound);
   return solved;
 }
@@ -80,6 +82,7 @@ bool IsEnough(Work work, const Timeline& timeline) {
 // Of the unrolled timeline's blocks. What need not have several places is packed as one block first: that is less to
 // search, and keeps the plan small.
 SolvedPacking SolveInTurns(const Timeline& unrolled, PackingOptions options, Solver& solver) {
+  if (!options.solve.passes.Have(PackingPass::kJoinLoose)) return Solve(unrolled, options, solver);
   const Work work = options.work;
   options.work = work / 4 * 3;
   Timeline joined = unrolled;
@@ -113,7 +116,8 @@ class TurnSolver {
         load_(LoadBound(timeline.problem)) {}
 
   SolvedPacking Run() {
-    const bool crosses = least_ <= most_ && CrossesIterations(timeline_);
+    const bool crosses =
+        options_.solve.passes.Have(PackingPass::kTurns) && least_ <= most_ && CrossesIterations(timeline_);
     const Work last = options_.work / kLastShare;
     if (crosses && timeline_.copies > 1) {
       one_place_ = BoundOfOnePlace(build_(least_));

@@ -277,6 +277,7 @@ SteadyModel WithoutIteration(const DeviceTrace& device, const SteadyModel& model
   cycle.typical[iteration] = false;
   SteadyModel without = Comparer(device, model, cycle).Compare();
   without.small_bytes = model.small_bytes;
+  without.passes = model.passes;
   return without;
 }
 

@@ -13,6 +13,7 @@
 #include "planner/analysis/alignment.h"
 #include "planner/analysis/cycle.h"
 #include "planner/analysis/lifetimes.h"
+#include "planner/packing/problem/passes.h"
 #include "proto/model/observed.h"
 #include "proto/model/plan.h"
 
@@ -53,6 +54,7 @@ struct SteadyModel {
   const ObservedDevice* observed = nullptr;      // the model was widened by it (refine.h)
   const PoolSchedule* pools = nullptr;           // that requests of the cycle may lie in (lend.h)
   bool running = false;                          // for the traced run itself: what came before the cycle has places
+  PackingPasses passes;                          // that make places for state
   std::vector<std::vector<CycleEntry>> scripts;  // cycle.period of them
   std::vector<Tick> begins;                      // of each script; one more: the length
   // Per segment: left is its script, right the segment. Absent for the set-up unless it stands in for a first

@@ -74,7 +74,7 @@ class TimelineBuilder {
     for (std::size_t i = 0; i < timeline_.problem.blocks.size(); ++i) {
       timeline_.problem.blocks[i].id = i;
     }
-    if (HasVarying(model_)) {
+    if (HasVarying(model_) && model_.passes.Have(PackingPass::kStateEarly)) {
       // What varies needs room in one piece: state that has its place from the beginning on, though it comes later, can
       // lie at the bottom (planner/packing/finish/sink.h).
       BeginStateEarly(timeline_.end, LoadBound(timeline_.problem), &timeline_.problem);

@@ -1,7 +1,6 @@
 #include "planner/packing/portfolio.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -30,14 +29,16 @@ using OnLowered = std::function<bool()>;
 constexpr std::size_t kMaxRelaxedBlocks = 300'000;
 
 // Searches take turns; whoever lowers the height goes on.
-void SearchInTurns(Evaluator& evaluator, std::uint64_t seed, int patience, const OnLowered& on_lowered) {
+void SearchInTurns(Evaluator& evaluator, const SolveOptions& options, std::uint64_t seed, int patience,
+                   const OnLowered& on_lowered) {
   SearchState& state = evaluator.state();
   Random random(seed);
   SizeClassSearch classes(evaluator.instance(), random.Next());
-  const std::array<std::function<void()>, 2> searches = {
-      [&] { classes.Run(evaluator, 2); },
-      [&] { SearchLayerClusters(evaluator, random.Next(), 2); },
-  };
+  std::vector<std::function<void()>> searches;
+  if (options.passes.Have(PackingPass::kSizeClasses)) searches.emplace_back([&] { classes.Run(evaluator, 2); });
+  if (options.passes.Have(PackingPass::kLayerClusters)) {
+    searches.emplace_back([&] { SearchLayerClusters(evaluator, random.Next(), 2); });
+  }
   for (int idle = 0; idle < patience && !state.Done(); ++idle) {
     for (const std::function<void()>& search : searches) {
       Bytes before = state.height();
@@ -65,7 +66,9 @@ class CoreSearch {
   }
 
   // A core that is nearly everything saves nothing.
-  [[nodiscard]] bool IsWorthwhile() const { return core_.instance().size() * 5 <= whole_.instance().size() * 4; }
+  [[nodiscard]] bool IsWorthwhile() const {
+    return options_.passes.Have(PackingPass::kCores) && core_.instance().size() * 5 <= whole_.instance().size() * 4;
+  }
 
   // Evaluates the order of the best packing of all blocks in the core; completes it when that reaches the target, for
   // then it was only the blocks outside the core that stood in the way.
@@ -77,7 +80,7 @@ class CoreSearch {
 
   void Search() {
     constexpr int kPatience = 4;
-    if (vain_ < kMaxVain) SearchInTurns(evaluator_, options_.seed, kPatience, [this] { return Complete(); });
+    if (vain_ < kMaxVain) SearchInTurns(evaluator_, options_, options_.seed, kPatience, [this] { return Complete(); });
   }
 
  private:
@@ -108,7 +111,7 @@ void SearchSmall(Evaluator& evaluator, const SolveOptions& options, int alone = 
   for (int round = 0; round < kMaxExactRounds && !evaluator.state().Done(); ++round) {
     if (exact.Round()) return;
     if (round < alone) continue;
-    SearchInTurns(evaluator, options.seed + static_cast<std::uint64_t>(round), 1, [] { return true; });
+    SearchInTurns(evaluator, options, options.seed + static_cast<std::uint64_t>(round), 1, [] { return true; });
   }
 }
 
@@ -117,10 +120,12 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   {
     // Where layers come again as they were, stacks of them soon gain most of what there is.
     const bool stacks_first = !HasManySizes(evaluator.instance());
-    if (stacks_first) TryLayerClusters(evaluator);
+    const bool stacks = options.passes.Have(PackingPass::kLayerClusters);
+    if (stacks && stacks_first) TryLayerClusters(evaluator);
     CoreSearch peak(evaluator, options, 0.95);
-    if (!state.Done() && !stacks_first) TryLayerClusters(evaluator);
-    if (!state.Done() && evaluator.instance().size() <= kMaxRelaxedBlocks) {
+    if (stacks && !stacks_first && !state.Done()) TryLayerClusters(evaluator);
+    if (options.passes.Have(PackingPass::kRelaxation) && !state.Done() &&
+        evaluator.instance().size() <= kMaxRelaxedBlocks) {
       ProveByRelaxation(evaluator.instance(), state);
     }
     if (state.Done()) return;
@@ -136,7 +141,7 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
   }
   // So many fruitless rounds are the end, whatever is left of the budget.
   constexpr int kPatience = 200;
-  SearchInTurns(evaluator, options.seed, kPatience, [] { return true; });
+  SearchInTurns(evaluator, options, options.seed, kPatience, [] { return true; });
 }
 
 // What gives the first packing soon, and a good one where the instance is a long run.
@@ -144,16 +149,18 @@ void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
   const std::size_t blocks = evaluator.instance().size();
   const bool is_long = blocks >= kMinSampledBlocks;
   const bool varies = HasManySizes(evaluator.instance());
-  if (blocks > kMaxExactBlocks && !varies) SearchInterleaved(evaluator, options.seed);
-  if ((!is_long || !varies) && !evaluator.state().Done()) SolveBySize(evaluator);
-  if (blocks > kMaxExactBlocks && !varies && !evaluator.state().Done()) SearchRings(evaluator);
-  if (is_long && !evaluator.state().Done()) SearchSampledClasses(evaluator, options, 2);
+  const bool repeats = blocks > kMaxExactBlocks && !varies;
+  const bool sampled = is_long && options.passes.Have(PackingPass::kSampledClasses);
+  if (repeats && options.passes.Have(PackingPass::kInterleaved)) SearchInterleaved(evaluator, options.seed);
+  if ((!sampled || !varies) && !evaluator.state().Done()) SolveBySize(evaluator);
+  if (repeats && options.passes.Have(PackingPass::kRings) && !evaluator.state().Done()) SearchRings(evaluator);
+  if (sampled && !evaluator.state().Done()) SearchSampledClasses(evaluator, options, 2);
 }
 
 void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
   SearchFirst(evaluator, options);
   if (evaluator.state().Done()) return;
-  const bool small = evaluator.instance().size() <= kMaxExactBlocks;
+  const bool small = evaluator.instance().size() <= kMaxExactBlocks && options.passes.Have(PackingPass::kExactSearch);
   small ? SearchSmall(evaluator, options) : SearchLarge(evaluator, options);
 }
 
@@ -166,7 +173,8 @@ class Portfolio final : public Solver {
   std::string_view name() const override { return search_->name(); }
 
   Packing Solve(const Problem& problem, const SolveOptions& options) override {
-    const std::optional<Problem> ahead = WithRoomAhead(problem, options.cycle);
+    std::optional<Problem> ahead;
+    if (options.passes.Have(PackingPass::kRoomAhead)) ahead = WithRoomAhead(problem, options.cycle);
     if (!ahead) return SolveTidy(problem, options);
     Packing roomy = SolveTidy(*ahead, options);
     roomy.proved_bound = 0;  // what is proved of that problem is not of this one
@@ -182,7 +190,7 @@ class Portfolio final : public Solver {
     SolveOptions search = options;
     search.work = options.work - std::min(options.work / 10, kMostPlacements * kWorkOfPlacement);
     Packing packing = search_->Solve(problem, search);
-    TidyOptions tidy{.stop = options.stop, .cycle = options.cycle};
+    TidyOptions tidy{.stop = options.stop, .passes = options.passes, .cycle = options.cycle};
     const Work left = options.work - std::min(options.work, packing.work);
     tidy.placements = std::min<std::size_t>(left / kWorkOfPlacement, kMostPlacements);
     return Tidy(problem, std::move(packing), tidy);

@@ -40,16 +40,22 @@ class Tidier {
     if (OutOfWork()) return std::move(best_);
     tidiness_ = Judge(best_);
     loose_ = Loose();
-    if (may_need_waits_) SeparateLanes();
-    const auto small_last = [this](BlockIndex block) { return ~Size(block); };
-    Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(~Time(instance_[block]), small_last(block)); }));
-    Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(Step(block), small_last(block)); }));
-    Try(Sorted(Where([](BlockIndex) { return true; }), [this](BlockIndex block) { return PlaceKey(block); }));
+    if (may_need_waits_ && options_.passes.Have(PackingPass::kTidyLanes)) SeparateLanes();
+    if (options_.passes.Have(PackingPass::kTidyLoose)) TryLoose();
+    if (options_.passes.Have(PackingPass::kTidyAll)) {
+      Try(Sorted(Where([](BlockIndex) { return true; }), [this](BlockIndex block) { return PlaceKey(block); }));
+    }
     return std::move(best_);
   }
 
  private:
   using Order = std::vector<BlockIndex>;
+
+  void TryLoose() {
+    const auto small_last = [this](BlockIndex block) { return ~Size(block); };
+    Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(~Time(instance_[block]), small_last(block)); }));
+    Try(Sorted(loose_, [&](BlockIndex block) { return std::tuple(Step(block), small_last(block)); }));
+  }
 
   [[nodiscard]] bool IsStopped() const {
     return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);

@@ -13,6 +13,7 @@
 
 #include "planner/packing/finish/hand_overs.h"
 #include "planner/packing/finish/scatter.h"
+#include "planner/packing/problem/passes.h"
 #include "planner/packing/problem/problem.h"
 #include "planner/packing/problem/work.h"
 
@@ -24,6 +25,7 @@ inline constexpr Work kWorkOfPlacement = 1'500;
 
 struct TidyOptions {
   const std::atomic<bool>* stop = nullptr;  // may be null
+  PackingPasses passes = {};                // that are made use of
   CycleAxis cycle = {};                     // what repeats; empty: the whole axis, once
   // A packing of more than half as many blocks stays as it is.
   std::size_t placements = kMostPlacements;

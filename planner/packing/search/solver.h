@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "planner/packing/problem/passes.h"
 #include "planner/packing/problem/problem.h"
 #include "planner/packing/problem/work.h"
 
@@ -19,6 +20,7 @@ struct SolveOptions {
   int threads = 1;
   Bytes lower_bound = 0;                         // stop when reached
   std::optional<Bytes> capacity = std::nullopt;  // low enough: stop when reached, though lower may be possible
+  PackingPasses passes = {};                     // that are made use of
   CycleAxis cycle = {};                          // where idle space counts; empty: the whole axis
   const std::atomic<bool>* stop = nullptr;       // Ctrl-C; may be null
   // May be empty. Called from a solving thread, one call at a time.
