@@ -9,6 +9,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "allocator/runtime/size_text.h"
 #include "allocator/runtime/trace_config.h"
 
 namespace stalloc {
@@ -72,35 +73,12 @@ bool EqualsIgnoringCase(std::string_view left, std::string_view right) {
   return true;
 }
 
-// The shift of a unit ("", "K", "MiB", "gb"...), all binary; -1 when it is none.
-int UnitShift(std::string_view unit) {
-  if (unit.empty() || EqualsIgnoringCase(unit, "b")) return 0;
-  constexpr std::array<std::string_view, 4> kUnits = {"k", "m", "g", "t"};
-  for (std::size_t i = 0; i < kUnits.size(); ++i) {
-    if (!EqualsIgnoringCase(unit.substr(0, 1), kUnits[i])) continue;
-    const std::string_view rest = unit.substr(1);
-    if (rest.empty() || EqualsIgnoringCase(rest, "b") || EqualsIgnoringCase(rest, "ib")) {
-      return static_cast<int>(10 * (i + 1));
-    }
-  }
-  return -1;
-}
-
 void Reader::Size(const char* name, Bytes* target) {
-  constexpr std::string_view kAllowed =
-      "a size with its unit K, M, G or T (binary), such as 512M, or a whole number of at least 1048576 bytes";
-  constexpr Bytes kLeastPlain = 1 << 20;
   const std::string_view value = Value(name);
   if (value.empty()) return;
-  Bytes number = 0;
-  const char* const last = value.data() + value.size();
-  const auto [end, code] = std::from_chars(value.data(), last, number);
-  const int shift = UnitShift(std::string_view(end, static_cast<std::size_t>(last - end)));
-  if (code != std::errc() || shift < 0 || number > (std::numeric_limits<Bytes>::max() >> shift)) {
-    return Fail(name, kAllowed, value);
-  }
-  if (end == last && number != 0 && number < kLeastPlain) return Fail(name, kAllowed, value);  // another unit was meant
-  *target = number << shift;
+  const std::optional<Bytes> size = ParseSize(value);
+  if (!size.has_value()) return Fail(name, kSizeAllowed, value);
+  *target = *size;
 }
 
 void ReadMode(Reader& reader, Config* config) {

@@ -34,7 +34,8 @@ void StartReport(const TracedRank& traced, RankReport* report) {
   if (!trace.complete) {
     report->warnings.push_back(absl::StrCat(
         "the trace was not ended in order (the process was killed, or still runs); its valid part is used: ",
-        trace.truncation.empty() ? "the last chunk is missing" : trace.truncation));
+        trace.truncation.empty() ? "the last chunk is missing" : trace.truncation,
+        ". Figures are of these events alone: the run's peak is at least as high"));
   }
   MarkFindings findings = MissingMarks(traced.segmentation.census);
   std::move(findings.warnings.begin(), findings.warnings.end(), std::back_inserter(report->warnings));

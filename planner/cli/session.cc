@@ -291,7 +291,7 @@ absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
     WriteGraphPools(device.facts, &json);
     json.EndObject();
   }
-  json.EndArray().EndObject();
+  json.EndArray().Key("truncation").Value(timed_->traced.head.truncation).EndObject();
   return json.Take();
 }
 

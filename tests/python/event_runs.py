@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from exports import trace_of_text
+from schemas import SCHEMA, expect_document
 from stalloc import cli
 
 KIB = 1 << 10
@@ -79,6 +80,8 @@ def run(build: Path, path: Path, *, leak: int = 0, activation: int = 4 * MIB, it
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert cli.main([*words, "--json"]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    if words[0] in SCHEMA["properties"] and "--leaks" not in words:
+        expect_document(words[0], result)
     return result
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from processes import ROOT, Finished, Training, clean_environment, run_python
 from stalloc import cli
-from stalloc.core import sizes
 
 PAGE = ROOT / "docs" / "commands.md"
 OWN = sorted(set(cli.COMMANDS) - cli.VERBATIM)
@@ -132,22 +131,6 @@ def test_exit_codes_and_prefixes_are_the_same_everywhere(
     assert last.startswith((f"stalloc {words[0]}: " if words and words[0] in known else "stalloc: ", "`stalloc"))
     assert "Traceback" not in done.err
     assert "stalloc-planner" not in "".join(told)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("80G", 80 << 30), ("1.5 GiB", 3 << 29), ("40960m", 40960 << 20), ("512B", 512), ("85899345920", 80 << 30)],
-)
-def test_sizes_have_binary_units(text: str, size: int) -> None:
-    assert sizes.parse(text) == size
-
-
-@pytest.mark.parametrize(
-    ("text", "told"), [("80", "did you mean 80G"), ("lots", "expected a size"), ("-1G", "expected")]
-)
-def test_a_size_that_nobody_can_mean_is_refused(text: str, told: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=told):
-        sizes.parse(text)
 
 
 def test_shells_complete_commands_and_the_planners_options(build: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from processes import ROOT, SCRIPTS, Training, run_python
+from schemas import expect_document
 from stalloc.tools.report import collect
 
 pytest.importorskip("torch")
@@ -43,6 +44,7 @@ def fit(build: Path, path: Path, *words: str, code: int = 0) -> dict[str, Any]:
     done = run_python("-m", "stalloc", "fit", str(path), "--json", *words, environment={"STALLOC_LIB_PATH": str(build)})
     assert done.code == code, done.err or done.out
     document: dict[str, Any] = json.loads(done.out)
+    expect_document("fit", document)
     return document
 
 

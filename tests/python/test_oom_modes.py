@@ -12,6 +12,7 @@ from typing import Any, Optional
 import pytest
 
 from processes import SCRIPTS, Finished, Training, run_python
+from schemas import expect_document
 from stalloc.train.oom import classes, names, torch_mode
 
 torch = pytest.importorskip("torch")
@@ -81,6 +82,7 @@ def test_a_trace_tells_class_tensor_layer_and_stack_of_every_block(training: Tra
     done = train(training, "Trace", STALLOC_TRACE_STACKS="1", STALLOC_TRACE_MODULES="1")
     assert done.code == 1
     report = json.loads(shown(training, "--json"))
+    expect_document("oom", report)
     assert report["phase"] == "iter 3, F 0"
     found = by_class(report)
     assert sum(found.values()) == report["figures"]["live_bytes"], "every block is there"

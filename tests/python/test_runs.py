@@ -14,6 +14,7 @@ import pytest
 
 from known_runs import FOUND, TRACED, Started, Starts
 from processes import Finished, Training, run_python
+from schemas import expect_document
 from stalloc.core import run_cache, run_files
 from stalloc.core.run_cache import Program
 from stalloc.core.run_files import Start
@@ -368,7 +369,9 @@ def test_runs_lists_programs_arguments_and_what_an_iteration_requests(cache: Pat
     assert lines[5].strip() == "no arguments"
     assert lines[6] == "of an earlier version"
     assert "no plan yet" in lines[7]
-    found = json.loads(command(cache, "runs", "train.py", "--json").out)["runs"]
+    told = json.loads(command(cache, "runs", "train.py", "--json").out)
+    expect_document("runs", told)
+    found = told["runs"]
     assert [one["name"] for one in found] == [run.name]
     assert found[0]["signatures"][0]["requested_bytes"] == 16 << 20
     assert found[0]["used"] == "1970-01-12T13:46:42+00:00"

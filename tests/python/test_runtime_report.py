@@ -96,7 +96,10 @@ def test_top_events_are_as_many_as_asked_for(tmp_path: Path, build: Path, capsys
     row = "| 0 | tensor_grad | Net.up | backward | 12.00 MiB | 64.00 MiB | 6.00 MiB |"
     assert row in text
     capsys.readouterr()
-    for wrong, told in ((("--top-k", "3"), "--top-k needs --per-rank"), (("--top-k", "x"), "expected a number: 'x'")):
+    for wrong, told in (
+        (("--top-k", "3"), "--top-k needs --per-rank"),
+        (("--top-k", "x"), "expected a number from 0 on: 'x'"),
+    ):
         with pytest.raises(SystemExit) as left:
             cli.main(["report", str(trace), *wrong])
         assert left.value.code == 2

@@ -14,6 +14,7 @@ from typing import Callable
 import pytest
 
 from processes import FakeProcess
+from schemas import expect_document
 from sleepers import IDLE, LAST, LOOP, Sleeper, children, eventually
 from stalloc import cli
 from stalloc.tools import sleep_client
@@ -237,6 +238,7 @@ def test_several_processes_sleep_all_or_none(start: Start) -> None:
     held.hold()
     told = loop.order("sleep", loop.pid, held.pid, loop.pid, "--timeout", "1", "--json")
     assert told.code == 1
+    expect_document("sleep", json.loads(told.out))
     rows = json.loads(told.out)["processes"]
     assert [(row["pid"], row["ok"]) for row in rows] == [(int(loop.pid), False), (int(held.pid), False)]
     assert f"process {loop.pid}: it was put to sleep, and is awake again, since not all of them sleep" in told.err
@@ -248,7 +250,9 @@ def test_several_processes_sleep_all_or_none(start: Start) -> None:
     assert held.calls() == []
     assert loop.order("sleep", loop.pid, held.pid).code == 0
     assert not held.goes_on(0.5)
-    assert loop.order("wake", held.pid, loop.pid).code == 0
+    woken = loop.order("wake", held.pid, loop.pid, "--json")
+    assert woken.code == 0
+    expect_document("wake", json.loads(woken.out))
     assert held.goes_on(60)
 
 

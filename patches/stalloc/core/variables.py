@@ -105,13 +105,13 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         ),
         Variable(
             "STALLOC_MEMORY_LIMIT",
-            "bytes, `40G`",
+            "size, `40G`",
             "bytes, 40G: caps an exact trace's memory",
             details="And the CPU's arena. Units are binary",
         ),
         Variable(
             "STALLOC_KEEP_FREE",
-            "bytes, `4G`",
+            "size, `4G`",
             "bytes of the GPU that stay free for others",
             details="While more is free, the arena grows instead of moving memory. Set it where processes share a GPU: "
             "then memory is moved before the rest is taken. "

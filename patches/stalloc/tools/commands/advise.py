@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Optional
 
 from stalloc.core.sizes import size
-from stalloc.tools.commands import viewed
+from stalloc.tools.commands import options, viewed
 from stalloc.tools.report import advice, collect, figures, graphs, text
 from stalloc.tools.report.figures import device_name
 
@@ -26,18 +26,9 @@ _MOST = 20
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     viewed.add_arguments(parser)
-    parser.add_argument("--gpus", type=_positive, metavar="N", help="split the model over N (default: as traced)")
-    parser.add_argument(
-        "--bus", type=float, default=25, metavar="GB/s", help="copies to the host are so fast (default 25)"
-    )
+    options.add_count(parser, "--gpus", "split the model over N (default: as traced)")
+    options.add_bus(parser, "--bus")
     parser.add_argument("--all", action="store_true", help=f"show more than the {_MOST} that save most")
-
-
-def _positive(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1: {text}")
-    return count
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -30,13 +30,17 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     options.add_rank(parser, f"{options.HIGHEST} of each")
     form = parser.add_mutually_exclusive_group()
     options.add_json(form, "all rows")
-    form.add_argument("--html", type=Path, metavar="FILE", help="write one page with both curves, and all rows")
+    form.add_argument(
+        "--html", type=options.output_file, metavar="FILE", help="write one page with both curves, and all rows"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     paths = (arguments.before, arguments.after)
     try:
         views = [select.view_of(path, arguments.rank) for path in paths]
+        for view in views:
+            options.warn("diff", collect.broken_off(view))
         found = difference(*views)
         if arguments.html is not None:
             names = _names(*paths)

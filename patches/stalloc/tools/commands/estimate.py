@@ -43,6 +43,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         view = None if arguments.path is None else select.view_of(arguments.path, arguments.rank)
+        if view is not None:
+            options.warn("estimate", collect.broken_off(view))
         config = _configuration(view, arguments)
         result = estimate(config)
     except (collect.CollectError, EstimateError) as error:

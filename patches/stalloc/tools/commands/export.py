@@ -44,8 +44,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the form to write (see below)",
     )
-    parser.add_argument("--output", "-o", type=Path, required=True, metavar="FILE", help="write to FILE")
-    options.add_count(parser, "--device", "take device N alone (csv, perfetto); -1 is the CPU")
+    parser.add_argument("--output", "-o", type=options.output_file, required=True, metavar="FILE", help="write to FILE")
+    options.add_count(parser, "--device", "take device N alone (csv, perfetto); -1 is the CPU", least=-1)
     options.add_json(parser, "what was written")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core import megatron_arguments, sizes
+from stalloc.core.files import write_whole
 from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 from stalloc.tools.fitting import choose, replayed, settings
@@ -60,7 +60,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sequence",
-        type=int,
+        type=options.at_least(1),
         metavar="TOKENS",
         help="a traced row has so many: look for the longest that fits, and keep the rows of a micro-batch",
     )
@@ -68,9 +68,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--graphs", action="store_true", help="captured graphs of all passes have to fit, in a pool that is theirs"
     )
     options.add_traces_beside(parser, "sizes and times")
-    parser.add_argument(
-        "--bus-bandwidth", type=float, default=25, metavar="GB/s", help="copies to the host are so fast (default 25)"
-    )
+    options.add_bus(parser, "--bus-bandwidth")
     parser.add_argument(
         "--allocator",
         choices=replayed.ALLOCATORS,
@@ -82,7 +80,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     options.add_rank(parser)
     parser.add_argument(
-        "--output", type=Path, metavar="fit.json", help='write the choice: stalloc.apply("fit.json", model)'
+        "--output",
+        type=options.output_file,
+        metavar="fit.json",
+        help='write the choice: stalloc.apply("fit.json", model)',
     )
     options.add_json(parser)
 
@@ -94,8 +95,10 @@ def run(arguments: argparse.Namespace) -> int:
     except (choose.FitError, collect.CollectError, OSError) as error:
         choose.progress("")
         return options.refuse("fit", error)
+    if document["truncation"]:
+        options.warn("fit", f"{document['truncation']}. What is chosen is for these events alone")
     if arguments.output is not None:
-        _write(arguments.output, document)
+        write_whole(arguments.output, (json.dumps(document, indent=1) + "\n").encode())
     if arguments.json:
         print(json.dumps(document))
     else:
@@ -216,12 +219,6 @@ def _lengths(path: Path) -> tuple[int, ...]:
         found = "nothing" if wrong is None else repr(wrong)
         raise collect.CollectError(f"{path}: expected tokens of rows, one whole number a line, found {found}")
     return tuple(map(int, words))
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
 
 
 # -- As text

@@ -40,9 +40,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("snapshot", metavar="SNAPSHOT.pickle", type=Path, help="what _dump_snapshot wrote")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="DIR", help="the run's directory (default: SNAPSHOT without .pickle)"
+        "--output",
+        "-o",
+        type=options.output_folder,
+        metavar="DIR",
+        help="the run's directory (default: SNAPSHOT without .pickle)",
     )
-    parser.add_argument("--rank", type=int, default=0, help="the rank whose trace it becomes (default 0)")
+    parser.add_argument(
+        "--rank", type=options.at_least(0), default=0, help="the rank whose trace it becomes (default 0)"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--iterations", metavar="NAME", help="take ranges of record_function whose names begin so for iterations"

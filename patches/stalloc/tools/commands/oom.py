@@ -26,8 +26,8 @@ them: class, tensor, layer (STALLOC_TRACE_MODULES=1) and stack (STALLOC_TRACE_ST
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument("report", metavar="FILE", type=Path, help="the report, as rank00000.pid4711.oom1.json")
-    options.add_count(parser, "--blocks", "show the N largest live blocks", 20)
-    options.add_count(parser, "--events", "show the last N events", 20)
+    options.add_count(parser, "--blocks", "show the N largest live blocks", 20, least=0)
+    options.add_count(parser, "--events", "show the last N events", 20, least=0)
     parser.add_argument("--stacks", action="store_true", help="show whole stacks of these blocks, where they are known")
     options.add_json(parser, "the report, with what the trace knows of its blocks,")
 

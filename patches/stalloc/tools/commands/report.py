@@ -46,7 +46,9 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG + leaks.ABOUT
     options.add_run(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rank", type=int, metavar="R", help="show details of rank R (default: of the highest peak)")
+    which.add_argument(
+        "--rank", type=options.at_least(0), metavar="R", help="show details of rank R (default: of the highest peak)"
+    )
     which.add_argument("--all", action="store_true", help="show details of every rank; of equal ones one")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--html", dest="form", action="store_const", const="html", help="write one HTML file (default)")
@@ -61,13 +63,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         const="per-rank",
         help="write files for every rank, named as MemScope's and with its keys",
     )
-    parser.add_argument(
-        "--top-k",
-        type=_count,
-        metavar="N",
-        help=f"put N events into top_events of --per-rank (default {_TOP})",
-    )
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="write to FILE")
+    options.add_count(parser, "--top-k", f"put N events into top_events of --per-rank (default {_TOP})", least=0)
+    parser.add_argument("--output", "-o", metavar="FILE", help="write to FILE, of --per-rank to a folder of this name")
     parser.add_argument(
         "--tokens",
         type=Path,
@@ -83,12 +80,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(form="html", parser=parser)
 
 
-def _count(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"expected a number: {text!r}")
-    return int(text)
-
-
 def run(arguments: argparse.Namespace) -> int:
     if arguments.open and arguments.form != "html":
         arguments.parser.error("--open needs --html")
@@ -96,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.parser.error("--top-k needs --per-rank")
     if arguments.leaks:
         return _leaks(arguments)
+    if arguments.output is not None:
+        _take_output(arguments)
     try:
         if arguments.form == "per-rank":
             return _write_ranks(arguments)
@@ -119,6 +112,15 @@ def _leaks(arguments: argparse.Namespace) -> int:
         arguments.parser.error("--leaks goes with --rank and --json alone")
     arguments.json = arguments.form == "json"
     return leaks.answer("report", arguments)
+
+
+def _take_output(arguments: argparse.Namespace) -> None:
+    """Leaves by SystemExit where it cannot be written."""
+    kind = options.output_folder if arguments.form == "per-rank" else options.output_file
+    try:
+        arguments.output = kind(arguments.output)
+    except argparse.ArgumentTypeError as error:
+        arguments.parser.error(f"argument --output: {error}")
 
 
 def _output(arguments: argparse.Namespace) -> Optional[Path]:
@@ -178,6 +180,7 @@ def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: 
 
 def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
+    options.warn("report", collect.broken_off(view))
     directory = arguments.tokens or _traces(arguments.path)
     view["added_options"] = arguments.program
     view["estimate"] = comparison.of_view(view)

@@ -46,6 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
     except (OSError, ValueError) as error:
         return options.refuse("status", error)
+    summary.warn_of_traces("status", directory, held)
     if arguments.json:
         print(json.dumps({"directory": str(directory), "ranks": ranks, "summaries": summary.rows_of(held)}, indent=1))
         return 0

@@ -13,6 +13,7 @@ from stalloc.core.json_files import read_object
 from stalloc.core.outcome import NEVER_SHORT, Outcome, held_for, outcome_of
 from stalloc.core.sizes import size
 from stalloc.tools.commands import many_ranks, options
+from stalloc.tools.report import collect
 
 EXAMPLES = ("summary run1",)
 
@@ -44,6 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
     except (OSError, ValueError) as error:
         return options.refuse("summary", error)
+    warn_of_traces("summary", arguments.dir, found)
     print(json.dumps({"ranks": rows_of(found)}, indent=1) if arguments.json else "\n".join(lines_of(found)))
     return 0
 
@@ -101,6 +103,16 @@ def read(directory: Path, rank: Optional[int]) -> list[Found]:
     paths = {int(match[1]): path for match, path in named if match}
     summaries = {number: read_object(path) for number, path in paths.items() if rank in (None, number)}
     return [(number, summary, outcome_of(summary, directory, number)) for number, summary in summaries.items()]
+
+
+def warn_of_traces(command: str, directory: Path, found: list[Found]) -> None:
+    """Says which of these ranks were planned from a trace that was broken off: what is saved is by that trace."""
+    for rank, _, _ in found:
+        try:
+            analysis = read_object(directory / "output" / "trace_analysis" / f"rank{rank:05d}.json")
+            options.warn(command, collect.broken_off({"rank": analysis}))
+        except (OSError, ValueError, LookupError):
+            continue  # it was not planned here
 
 
 def _as_json(outcome: Any) -> Any:

@@ -38,11 +38,12 @@ def answer(
     """
     try:
         view = select.view_of(arguments.path, arguments.rank, beside)
+        options.warn(name, collect.broken_off(view))
         found = [of_device(view, index) for index in range(len(view["devices"]))]
     except (collect.CollectError, ValueError) as error:
         return options.refuse(name, error)
     if arguments.json:
-        print(json.dumps({"rank": view["rank"]["rank"], "devices": found}))
+        print(json.dumps({"rank": view["rank"]["rank"], "truncation": collect.broken_off(view), "devices": found}))
         return 0
     for device in found:
         show(device)

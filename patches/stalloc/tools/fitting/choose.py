@@ -81,6 +81,7 @@ class Choice:
     candidates: list[dict[str, Any]]
     layers: dict[str, dict[str, Any]]  # by the planner's name
     graph_pools: Optional[dict[str, int]]  # of graphs that the traced run captured: pools, bytes, held
+    truncation: str  # where the trace was broken off, else empty
 
 
 def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda line: None) -> Choice:
@@ -110,6 +111,7 @@ class _Chooser:
         self._wish = wish
         self._told = told
         traced = planner.traced(wish.bus, candidates=True)
+        self._truncation = str(traced["truncation"])
         self._first = max(traced["devices"], key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
         work, lengths = wish.work, wish.work.lengths
@@ -134,6 +136,7 @@ class _Chooser:
             candidates=first["candidates"],
             layers={layer["name"]: layer for layer in first["layers"]},
             graph_pools=first["graph_pools"],
+            truncation=self._truncation,
         )
 
     def _traced_lengths(self, lengths: Optional[Lengths], together: bool) -> Optional[Lengths]:

@@ -26,6 +26,7 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
         "allocator": wish.allocator,
         "micro_batch": wish.work.traced,
         "accumulation": wish.work.accumulation,
+        "truncation": choice.truncation or None,
         "fits": choice.fits,
         "traced": {"peak_live_bytes": choice.traced_live, "step_seconds": choice.traced_step_seconds},
         "chosen": chosen,

@@ -72,14 +72,14 @@ class Planner:
     def __exit__(self, *_: object) -> None:
         self._session.close()
 
-    def traced(self, bus: float = 0.0, candidates: bool = False) -> dict[str, list[dict[str, Any]]]:
+    def traced(self, bus: float = 0.0, candidates: bool = False) -> dict[str, Any]:
         """What was traced, by device: of the run as `devices`, and of the one beside it as `beside`.
 
         Args:
             bus: bytes a second to the host; 0: nothing is offloaded.
             candidates: what choosing all layers of a kind would do, too.
         """
-        found: dict[str, list[dict[str, Any]]] = self._session.ask("traced", bus=bus, candidates=candidates)
+        found: dict[str, Any] = self._session.ask("traced", bus=bus, candidates=candidates)
         return found
 
     def cost(self, device: int, micro_batches: int, of_length: bool = False, packed: bool = False) -> dict[str, Any]:

@@ -15,7 +15,17 @@ from stalloc.core.json_files import read_object
 from stalloc.tools.report import wrappers
 from stalloc.tools.report.session import CollectError, Session
 
-__all__ = ["CollectError", "RankFiles", "Session", "ViewOptions", "find_ranks", "traced_view", "view", "views"]
+__all__ = [
+    "CollectError",
+    "RankFiles",
+    "Session",
+    "ViewOptions",
+    "broken_off",
+    "find_ranks",
+    "traced_view",
+    "view",
+    "views",
+]
 
 _TRACE_NAME = re.compile(r"rank(\d{5,})\.trace")
 
@@ -65,6 +75,12 @@ class ViewOptions:
 
 
 _PLAIN = ViewOptions()
+
+
+def broken_off(view: dict[str, Any]) -> Optional[str]:
+    """Where the trace of a view ends, and what its figures then are; None of one that was ended in order."""
+    rank = view["rank"]
+    return None if rank["trace_complete"] else str(rank["warnings"][0])
 
 
 def traced_view(trace: Path, every_block: bool = False) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stalloc.tools.report import figures
+from stalloc.tools.report import collect, figures
 
 _CHANGES = 2
 _WORTH_A_HINT = 0.05  # of the peak
@@ -22,7 +22,12 @@ def best_changes(advice: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def hints(view: dict[str, Any], index: int) -> list[str]:
-    """Sentences: which variables would tell more of the peak's blocks, and of how much of it."""
+    """Sentences: where a trace was broken off, and which variables would tell more of the peak's blocks."""
+    told = collect.broken_off(view)
+    return [*([] if told is None else [f"{told[:1].upper()}{told[1:]}."]), *_of_variables(view, index)]
+
+
+def _of_variables(view: dict[str, Any], index: int) -> list[str]:
     if view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
         return []
     known, live = figures.detail(view, index), view["devices"][index]["peak"]["live_bytes"]
