@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "planner/analysis/weight_casts.h"
+
 namespace stalloc::planner {
 namespace {
 
@@ -37,6 +39,8 @@ const char* MemoryClassName(MemoryClass memory_class) {
       return "gradients";
     case MemoryClass::kOptimizerState:
       return "optimizer state";
+    case MemoryClass::kCasts:
+      return "casts of weights";
     case MemoryClass::kActivations:
       return "activations";
     case MemoryClass::kInputs:
@@ -60,7 +64,11 @@ bool IsPersistent(const DeviceTrace& device, const Allocation& allocation) {
 }
 
 MemoryClassifier::MemoryClassifier(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases)
-    : device_(device), model_(model), phases_(phases), recomputed_(FindRecomputation(device)) {
+    : device_(device),
+      model_(model),
+      phases_(phases),
+      recomputed_(FindRecomputation(device)),
+      casts_(FindWeightCasts(device)) {
   for (const BlockTensor& tensor : device.tensors) {
     names_gradients_ = names_gradients_ || tensor.role == TensorRole::kGradient;
     names_inputs_ = names_inputs_ || tensor.role == TensorRole::kInput;
@@ -77,6 +85,7 @@ MemoryClass MemoryClassifier::Classify(const Allocation& allocation) const {
   if (allocation.role != TensorRole::kNone) {
     return ClassOfTensor(allocation.role);
   }
+  if (IsCast(allocation)) return MemoryClass::kCasts;
   const bool transient = !allocation.outside && !IsPersistent(device_, allocation);
   return transient && Varies(allocation) ? MemoryClass::kDynamic : ClassifyByLifetime(allocation);
 }
@@ -88,6 +97,7 @@ MemoryClass MemoryClassifier::ClassifyByLifetime(const Allocation& allocation) c
   if (allocation.outside) {
     return MemoryClass::kOther;
   }
+  if (IsCast(allocation)) return MemoryClass::kCasts;
   return IsPersistent(device_, allocation) ? ClassOfPersistent(allocation) : ClassOfTransient(allocation);
 }
 
@@ -174,6 +184,10 @@ MemoryClass MemoryClassifier::ClassOutsideOfPasses(const Allocation& allocation)
   const std::uint64_t pass = phases_.PassAfter(allocation.event);
   if (pass == kNever || (allocation.freed() && allocation.free_event < pass)) return MemoryClass::kTemporaries;
   return names_inputs_ ? MemoryClass::kOther : MemoryClass::kInputs;
+}
+
+bool MemoryClassifier::IsCast(const Allocation& allocation) const {
+  return std::binary_search(casts_.begin(), casts_.end(), allocation.event);
 }
 
 bool MemoryClassifier::ReachesOptimizer(const Allocation& allocation) const {

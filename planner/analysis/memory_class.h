@@ -4,6 +4,7 @@
 //
 //   weights          persistent, from before the first micro-batch: also gradient buffers and master weights made there
 //   gradients        from a backward pass or what follows it, alive when the optimizer begins
+//   casts of weights  in half their bytes, which autocast makes, and their gradients: weight_casts.h
 //   optimizer state  persistent, from the optimizer's part of an iteration, which ends where its step returns
 //   activations      from a forward pass, freed in a later phase; recomputed in a backward pass, and alive behind the
 //                    recomputation
@@ -39,6 +40,7 @@ enum class MemoryClass : std::uint8_t {
   kTemporaries,
   kDynamic,
   kOther,
+  kCasts,
   kCount
 };
 inline constexpr std::size_t kMemoryClasses = static_cast<std::size_t>(MemoryClass::kCount);
@@ -63,6 +65,7 @@ class MemoryClassifier {
   [[nodiscard]] MemoryClass ClassOfTransient(const Allocation& allocation) const;
   [[nodiscard]] MemoryClass ClassOfUnmarked(const Allocation& allocation) const;
   [[nodiscard]] MemoryClass ClassOutsideOfPasses(const Allocation& allocation) const;
+  [[nodiscard]] bool IsCast(const Allocation& allocation) const;
   [[nodiscard]] bool ReachesOptimizer(const Allocation& allocation) const;
   // The recomputation that the block was allocated in; null: none.
   [[nodiscard]] const RecomputedRange* RecomputationOf(const Allocation& allocation) const;
@@ -72,7 +75,8 @@ class MemoryClassifier {
   const SteadyModel* model_;
   const PhaseMap& phases_;
   std::vector<RecomputedRange> recomputed_;
-  bool names_gradients_ = false;  // the trace does, and so all of them
+  std::vector<std::uint32_t> casts_;  // FindWeightCasts
+  bool names_gradients_ = false;      // the trace does, and so all of them
   bool names_inputs_ = false;
   std::vector<std::uint64_t> requests_before_;  // of each segment; one more: all
 };

@@ -14,7 +14,11 @@ _LAYOUTS = (
     ("params_layout", "param_mem", ("weights",)),
     ("grads_layout", "grad_mem", ("gradients",)),
     ("os_state_layout", "os_state_mem", ("optimizer state",)),
-    ("activation_layout", "activation_mem", ("activations", "inputs", "dynamic", "temporaries", "other")),
+    (
+        "activation_layout",
+        "activation_mem",
+        ("casts of weights", "activations", "inputs", "dynamic", "temporaries", "other"),
+    ),
 )
 
 

@@ -2,11 +2,13 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const COLOURS = {
-  weights: "#4269d0", gradients: "#e09f12", "optimizer state": "#9a5ff0", activations: "#2f9e4f", inputs: "#19a7b8",
-  temporaries: "#f0603f", dynamic: "#e673ac", other: "#8b93a1",
+  weights: "#4269d0", gradients: "#e09f12", "optimizer state": "#9a5ff0", "casts of weights": "#a97142", activations: "#2f9e4f",
+  inputs: "#19a7b8", temporaries: "#f0603f", dynamic: "#e673ac", other: "#8b93a1",
 };
 // From the bottom of the stack: what stays lies below what comes and goes.
-const STACK = ["weights", "optimizer state", "gradients", "inputs", "activations", "dynamic", "temporaries", "other"];
+const STACK = [
+  "weights", "optimizer state", "gradients", "casts of weights", "inputs", "activations", "dynamic", "temporaries", "other",
+];
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 const ROWS_SHOWN = 60;
 const state = { view: 0, device: 0, axis: "event", span: "timeline", tree: "icicle", treeBy: "modules", segment: null, round: 0 };
