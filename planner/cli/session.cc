@@ -147,8 +147,9 @@ struct Session::Device {
   }
 
   const EditPlayer player;
-  std::vector<BlockPart> parts;  // from both traces, where there are two
-  std::optional<StepCost> cost;  // once it was asked for
+  std::vector<BlockPart> parts;     // from both traces, where there are two
+  std::optional<Bytes> other_peak;  // live at that of the second trace
+  std::optional<StepCost> cost;     // once it was asked for
 };
 
 Session::Session(SessionTraces traces) : traces_(std::move(traces)) {}
@@ -235,7 +236,9 @@ absl::StatusOr<Session::Device*> Session::DeviceAt(std::size_t index) {
     for (const DeviceTrace& other : beside_->traced.devices) {
       if (other.device != made->facts.device.device) continue;
       const DeviceFacts facts(beside_->traced, other, beside_->clock);
-      made->parts = FitMicroBatch(made->facts, facts, traces_.ratio).parts;
+      MicroBatchFit fit = FitMicroBatch(made->facts, facts, traces_.ratio);
+      made->parts = std::move(fit.parts);
+      made->other_peak = fit.other_peak_bytes;
     }
   }
   devices_[index] = std::move(made);
@@ -287,6 +290,8 @@ absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
     json.Key("step_ns").Value(FindStepTimes(device.facts, timed_->traced.segmentation).step_ns);
     WriteLayers(device.units, &json);
     WriteScaling(FindScaling(device.facts, device.parts), &json);
+    json.Key("other_peak");
+    device.other_peak.has_value() ? void(json.Value(*device.other_peak)) : void(json.Null());
     if (candidates) WriteCandidates(device.SearchOf(bus, {}).Candidates(device.parts, 1), &json);
     WriteGraphPools(device.facts, &json);
     json.EndObject();

@@ -52,12 +52,14 @@ void WriteCandidates(const std::vector<FitCandidate>& candidates, JsonWriter* js
   json->EndArray();
 }
 
-// The untouched peak with k times the micro-batch is the most of fixed + k x scaling.
+// The untouched peak with k times the micro-batch is the most of fixed + k x scaling + k^2 x square.
 void WriteScaling(const std::vector<ScalingPoint>& points, JsonWriter* json) {
   json->Key("scaling").BeginObject().Key("fixed").BeginArray();
   for (const ScalingPoint& point : points) json->Value(point.fixed);
   json->EndArray().Key("scaling").BeginArray();
   for (const ScalingPoint& point : points) json->Value(point.scaling);
+  json->EndArray().Key("square").BeginArray();
+  for (const ScalingPoint& point : points) json->Value(point.square);
   json->EndArray().EndObject();
 }
 

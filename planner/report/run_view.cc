@@ -285,6 +285,7 @@ class ViewWriter {
     json_.Key("scaling").BeginObject();
     Column("fixed", points, [](const ScalingPoint& point) { return point.fixed; });
     Column("scaling", points, [](const ScalingPoint& point) { return point.scaling; });
+    Column("square", points, [](const ScalingPoint& point) { return point.square; });
     json_.EndObject().Key("fit");
     if (fit == nullptr) {
       json_.Null();
@@ -292,7 +293,8 @@ class ViewWriter {
     }
     json_.BeginObject().Key("unpaired_bytes").Value(fit->unpaired_bytes);
     json_.Key("fixed_bytes").Value(fit->fixed_bytes).Key("proportional_bytes").Value(fit->proportional_bytes);
-    json_.Key("affine_bytes").Value(fit->affine_bytes).Key("other_peak_bytes").Value(fit->other_peak_bytes);
+    json_.Key("affine_bytes").Value(fit->affine_bytes).Key("square_bytes").Value(fit->square_bytes);
+    json_.Key("other_peak_bytes").Value(fit->other_peak_bytes);
     json_.EndObject();
   }
 

@@ -345,8 +345,9 @@ void LayerUnits::ScaleFirst(double times, std::vector<BlockPart>* parts) const {
   if (!apart) times = std::max(times, 1.0);
   for (std::size_t i = 0; i < parts->size(); ++i) {
     if (apart && IsFollowing(facts_.device.allocations[i].event)) continue;
-    std::int64_t& scaling = (*parts)[i].scaling;
-    scaling = std::llround(times * static_cast<double>(scaling));
+    BlockPart& part = (*parts)[i];
+    part.scaling = std::llround(times * static_cast<double>(part.scaling));
+    part.square = std::llround(times * times * static_cast<double>(part.square));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -17,6 +17,7 @@ namespace {
 constexpr std::uint32_t kMaxEdits = 2000;
 
 using Blocks = std::vector<std::uint32_t>;  // indices into DeviceTrace::allocations
+using Requests = std::span<const std::uint32_t>;
 
 bool IsOfTheModel(const BlockFact& fact) {
   return fact.memory_class == MemoryClass::kWeights || fact.memory_class == MemoryClass::kGradients ||
@@ -91,18 +92,47 @@ class Fitter {
     }
   }
 
-  void PairPhase(const Blocks& mine, const Blocks& theirs) {
-    const auto comparable = [&](std::uint32_t x, std::uint32_t y) {
-      const double one = static_cast<double>(facts_.device.allocations[mine[x]].bytes);
-      const double other = static_cast<double>(other_.device.allocations[theirs[y]].bytes);
-      const double rounding = static_cast<double>(kBlockAlignment) * std::max(1.0, ratio_);
-      const double grown = one * ratio_;
-      return std::min(one, grown) - rounding <= other && other <= std::max(one, grown) + rounding;
+  void PairPhase(Requests mine, Requests theirs) {
+    std::size_t x_begin = 0;
+    std::size_t y_begin = 0;
+    const auto pair_faster = [&](std::size_t x_end, std::size_t y_end) {
+      const Requests my_gap = mine.subspan(x_begin, x_end - x_begin);
+      const Requests their_gap = theirs.subspan(y_begin, y_end - y_begin);
+      for (const auto& [x, y] :
+           PairsOf(my_gap, their_gap, [&](auto a, auto b) { return IsBetween(a, b, ratio_, ratio_ * ratio_); })) {
+        partner_[my_gap[x]] = their_gap[y];
+      }
     };
-    const auto pairs = LongestCommonSubsequence(static_cast<std::uint32_t>(mine.size()),
-                                                static_cast<std::uint32_t>(theirs.size()), comparable, kMaxEdits);
-    if (!pairs.has_value()) return;
-    for (const auto& [x, y] : *pairs) partner_[mine[x]] = theirs[y];
+    // What grows at most in proportion, or just as the square, first; between such pairs may be what grows in between.
+    for (const auto& [x, y] :
+         PairsOf(mine, theirs, [&](auto a, auto b) { return IsBetween(a, b, 1, ratio_) || IsSquare(a, b); })) {
+      partner_[mine[x]] = theirs[y];
+      pair_faster(x, y);
+      x_begin = x + 1;
+      y_begin = y + 1;
+    }
+    pair_faster(mine.size(), theirs.size());
+  }
+
+  template <typename Comparable>
+  static Matches PairsOf(Requests mine, Requests theirs, const Comparable& comparable) {
+    if (mine.empty() || theirs.empty()) return {};
+    const auto pairs = LongestCommonSubsequence(
+        static_cast<std::uint32_t>(mine.size()), static_cast<std::uint32_t>(theirs.size()),
+        [&](std::uint32_t x, std::uint32_t y) { return comparable(mine[x], theirs[y]); }, kMaxEdits);
+    return pairs.value_or(Matches{});
+  }
+
+  // Whether `y` is as large as `x` times a number between two, but for rounding.
+  [[nodiscard]] bool IsBetween(std::uint32_t x, std::uint32_t y, double least, double most) const {
+    const auto one = static_cast<double>(facts_.device.allocations[x].bytes);
+    const auto other = static_cast<double>(other_.device.allocations[y].bytes);
+    const double rounding = static_cast<double>(kBlockAlignment) * std::max(1.0, ratio_);
+    return one * std::min(least, most) - rounding <= other && other <= one * std::max(least, most) + rounding;
+  }
+  [[nodiscard]] bool IsSquare(std::uint32_t x, std::uint32_t y) const {
+    const double grown = ratio_ * ratio_ * static_cast<double>(facts_.device.allocations[x].requested());
+    return std::abs(grown - static_cast<double>(other_.device.allocations[y].requested())) < 1;
   }
 
   [[nodiscard]] double BytesOf(std::uint32_t block) const {
@@ -114,9 +144,23 @@ class Fitter {
 
   // Rounding up to blocks stays with what is fixed.
   [[nodiscard]] BlockPart PartOf(std::uint32_t block) const {
-    const double slope = std::max(0.0, (PartnerBytes(block) - BytesOf(block)) / (ratio_ - 1));
-    const auto scaling = static_cast<std::int64_t>(std::llround(slope));
-    return {static_cast<std::int64_t>(facts_.device.allocations[block].bytes) - scaling, scaling};
+    const double one = BytesOf(block);
+    const double other = PartnerBytes(block);
+    BlockPart part;
+    if (GrowsFaster(block)) {
+      const double square = std::min(one, (other - ratio_ * one) / (ratio_ * (ratio_ - 1)));
+      part.square = std::llround(square);
+      part.scaling = std::llround(one - square);
+    } else {
+      part.scaling = std::llround(std::max(0.0, (other - one) / (ratio_ - 1)));
+    }
+    part.fixed = static_cast<std::int64_t>(facts_.device.allocations[block].bytes) - part.scaling - part.square;
+    return part;
+  }
+  // Than the micro-batch. What is a few bytes more than in proportion is padded.
+  [[nodiscard]] bool GrowsFaster(std::uint32_t block) const {
+    const double more = (PartnerBytes(block) - ratio_ * BytesOf(block)) * (ratio_ > 1 ? 1 : -1);
+    return more > static_cast<double>(kBlockAlignment) || (more > 0 && IsSquare(block, partner_[block]));
   }
 
   // What is live at the peak, by how it grows.
@@ -126,11 +170,11 @@ class Fitter {
       const Allocation& allocation = facts_.device.allocations[i];
       if (allocation.event > peak || allocation.free_event < peak) continue;
       Bytes& sum = partner_[i] == kNone && !IsOfTheModel(facts_.blocks[i]) ? fit->unpaired_bytes
-                   : fit->parts[i].scaling == 0
-                       ? fit->fixed_bytes
-                       : (std::abs(PartnerBytes(i) - ratio_ * BytesOf(i)) < static_cast<double>(kBlockAlignment)
-                              ? fit->proportional_bytes
-                              : fit->affine_bytes);
+                   : fit->parts[i].square > 0                              ? fit->square_bytes
+                   : fit->parts[i].scaling == 0                            ? fit->fixed_bytes
+                   : std::abs(PartnerBytes(i) - ratio_ * BytesOf(i)) < static_cast<double>(kBlockAlignment)
+                       ? fit->proportional_bytes
+                       : fit->affine_bytes;
       sum += allocation.bytes;
     }
   }

@@ -1,8 +1,10 @@
-// Sizes as functions of the micro-batch: a + b k, from two traces of one program with different micro-batch sizes.
+// Sizes as functions of the micro-batch: a + b k or b k + c k^2, from two traces of one program with different
+// micro-batch sizes.
 //
 // Requests are paired by phase and order (iterations and phases by number; where the second trace has fewer, its last
-// one). A pair gives a and b of its block exactly; a block that is smaller in the larger run counts as fixed. Blocks
-// without a partner are taken by class, as with one trace; and so are weights, gradients and the optimizer's state,
+// one). A pair gives both numbers of its block exactly: a and b where it grows at most as the micro-batch does, b and c
+// where it grows faster, up to the square; a block that is smaller in the larger run counts as fixed. Blocks without a
+// partner are taken by class, as with one trace; and so are weights, gradients and the optimizer's state,
 // which never grow, and what varies from iteration to iteration: experts hide which is whose partner. Pure.
 #pragma once
 
@@ -20,7 +22,8 @@ struct MicroBatchFit {
   Bytes unpaired_bytes = 0;
   Bytes fixed_bytes = 0;         // in blocks that are as large in both, and of the model
   Bytes proportional_bytes = 0;  // in blocks that grow as the micro-batch does, within 512 bytes
-  Bytes affine_bytes = 0;        // in between, or more than proportional
+  Bytes affine_bytes = 0;        // in between
+  Bytes square_bytes = 0;        // in blocks that grow faster, up to its square
   Bytes other_peak_bytes = 0;    // of the second trace
 };
 

@@ -179,8 +179,7 @@ std::vector<Bytes> SizesAt(const std::vector<BlockPart>& parts, double scale) {
   std::vector<Bytes> sizes;
   sizes.reserve(parts.size());
   for (const BlockPart& part : parts) {
-    const double bytes = static_cast<double>(part.fixed) + scale * static_cast<double>(part.scaling);
-    sizes.push_back(BlockBytes(static_cast<Bytes>(std::llround(std::max(bytes, 1.0)))));
+    sizes.push_back(BlockBytes(static_cast<Bytes>(std::llround(std::max(part.At(scale), 1.0)))));
   }
   return sizes;
 }

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -95,6 +97,61 @@ TEST(MicroBatchFitTest, APairTellsWhatIsFixed) {
     EXPECT_EQ(fit.parts[i].fixed, 1024);
     EXPECT_EQ(fit.parts[i].scaling, 4096);
   }
+}
+
+// Of a loss over all pairs: rows x width, rows x rows, and rows x (rows + 8), in each of two micro-batches' iterations.
+std::string Pairs(int rows, bool another) {
+  std::string run = "+w=1024 ";
+  for (int i = 0; i < 3; ++i) {
+    absl::StrAppend(&run, "I F0 +a=", 512 * rows, " +p=", 512 * rows * rows, " ", another ? "+t=512 -t " : "",
+                    "+q=", 512 * rows * (rows + 8), " B0 -q -p -a O ");
+  }
+  return run;
+}
+
+TEST(MicroBatchFitTest, PairsOfRowsGrowWithTheSquare) {
+  for (const auto& [rows, others] : {std::pair(4, 8), {8, 4}, {4, 6}, {6, 5}}) {
+    const ScriptFacts one(Pairs(rows, false));
+    const ScriptFacts other(Pairs(others, rows == 6));
+    const MicroBatchFit fit = FitMicroBatch(*one, *other, static_cast<double>(others) / rows);
+    for (std::size_t i = 0; i + 2 < fit.parts.size(); ++i) {
+      if (one->device.allocations[i].bytes != 512u * rows) continue;
+      EXPECT_EQ(fit.parts[i], (BlockPart{0, 512 * rows, 0})) << rows;
+      EXPECT_EQ(fit.parts[i + 1], (BlockPart{0, 0, 512 * rows * rows})) << rows;
+      EXPECT_EQ(fit.parts[i + 2], (BlockPart{0, 512 * rows * 8, 512 * rows * rows})) << rows;
+    }
+    const Bytes square = 512u * rows * rows;
+    EXPECT_EQ(fit.square_bytes, 2 * square + 512u * rows * 8) << rows;
+    EXPECT_EQ(fit.unpaired_bytes, 0u) << rows;
+    double most = 0;
+    for (const ScalingPoint& point : FindScaling(*one, fit.parts)) most = std::max(most, point.At(10));
+    EXPECT_DOUBLE_EQ(most, 1024.0 + 512 * (10 * rows + 100 * rows * rows + 10 * rows * (10 * rows + 8))) << rows;
+  }
+}
+
+TEST(MicroBatchFitTest, WhatGrowsFasterThanTheSquareHasNoPartner) {
+  const auto script = [](int bytes) {
+    std::string run = "+w=4096 ";
+    for (int i = 0; i < 3; ++i) absl::StrAppend(&run, "I F0 +a=", bytes, " B0 -a O ");
+    return run;
+  };
+  const ScriptFacts one(script(512 * 8));
+  const ScriptFacts other(script(512 * 64));
+  const MicroBatchFit fit = FitMicroBatch(*one, *other, 2);
+  EXPECT_EQ(fit.unpaired_bytes, 512u * 8);
+  EXPECT_EQ(fit.square_bytes, 0u);
+}
+
+// A few bytes more than in proportion are padding, and no square of a large micro-batch comes of them.
+TEST(MicroBatchFitTest, PaddingGrowsWithNoSquare) {
+  const auto script = [](int bytes) {
+    std::string run = "+w=4096 ";
+    for (int i = 0; i < 3; ++i) absl::StrAppend(&run, "I F0 +a=", bytes, " B0 -a O ");
+    return run;
+  };
+  const ScriptFacts one(script(1 << 20));
+  const ScriptFacts other(script((2 << 20) + 256));
+  for (const BlockPart& part : FitMicroBatch(*one, *other, 2).parts) EXPECT_EQ(part.square, 0);
 }
 
 }  // namespace

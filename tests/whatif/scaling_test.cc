@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "planner/analysis/sweep.h"
@@ -48,6 +50,38 @@ TEST(ScalingTest, CornersGiveThePeakAtEveryScale) {
       }
       EXPECT_DOUBLE_EQ(found, expected) << script << "x " << scale;
     }
+  }
+}
+
+TEST(ScalingTest, PeaksOfSquaresAreAtEveryScale) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 20; ++round) {
+    std::string script = "+w=4096 ";
+    for (int iteration = 0; iteration < 3; ++iteration) {
+      absl::StrAppend(&script, "I F0 +a=512 +b=512 +c=512 B0 -b +d=512 -a -c +e=512 -d -e O +s=512 -s ");
+    }
+    const ScriptFacts facts(script);
+    std::vector<BlockPart> parts;
+    for (std::size_t i = 0; i < facts->device.allocations.size(); ++i) {
+      const auto bytes = [&] { return static_cast<std::int64_t>(random() % 1000); };
+      parts.push_back({bytes(), bytes(), random() % 2 == 0 ? bytes() : 0});
+    }
+    const std::vector<ScalingPoint> points = FindScaling(*facts, parts);
+    for (const double scale : {0.0, 0.1, 0.5, 1.0, 2.0, 7.0, 50.0, 1000.0}) {
+      BlockPart now;
+      double expected = 0;
+      Sweep sweep(facts->device);
+      for (SweepStep step; sweep.Next(&step);) {
+        const BlockPart& part = parts[step.allocation];
+        const int sign = step.is_free ? -1 : 1;
+        now = {now.fixed + sign * part.fixed, now.scaling + sign * part.scaling, now.square + sign * part.square};
+        expected = std::max(expected, now.At(scale));
+      }
+      double found = 0;
+      for (const ScalingPoint& point : points) found = std::max(found, point.At(scale));
+      EXPECT_DOUBLE_EQ(found, expected) << round << " x " << scale;
+    }
+    EXPECT_LT(points.size(), 8u) << "of each scale one, and of three kinds of moments";
   }
 }
 

@@ -10,6 +10,7 @@ from typing import Any, Optional, TypedDict
 
 from stalloc.tools.doctor.machine import Finding
 from stalloc.tools.report.advice import Advice
+from stalloc.tools.report.certainty import CertaintyDocument
 from stalloc.tools.snapshot.iterations import Pile
 
 Written = dict[str, Any]
@@ -91,6 +92,7 @@ class MicroBatchFit(TypedDict):
     fixed_bytes: int
     proportional_bytes: int
     affine_bytes: int
+    square_bytes: int
     other_peak_bytes: int
     micro_batch: int
     fitted_peak_bytes: int
@@ -143,6 +145,7 @@ class DeviceWhatIf(TypedDict):
     peak_live_bytes: int
     peak_of_twice: int
     fit: Optional[MicroBatchFit]
+    certainty: CertaintyDocument
     allocators: list[AllocatorFits]
     changes: list[Change]
     graphs: Optional[GraphChoice]
@@ -270,6 +273,7 @@ class Fit(_FitFor):
     traced: FitTraced
     chosen: FitChosen
     predicted: FitPredicted
+    certainty: CertaintyDocument
     bound: str
     settings: Written
     tried: list[FitTried]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from pathlib import Path
 from typing import Any, Optional
 
@@ -16,6 +17,7 @@ from stalloc.tools.fitting.document import document_of
 from stalloc.tools.fitting.replayed import TracedRun
 from stalloc.tools.fitting.work import Lengths, Work
 from stalloc.tools.report import collect, graph_choice, select, text
+from stalloc.tools.report.certainty import worded
 from stalloc.tools.report.figures import device_name
 
 EXAMPLES = (
@@ -240,7 +242,9 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         least = size(predicted["peak_live_bytes"])
         print(f"nothing that is known here fits: at least {least} are live, in {document['bound']}")
         return
-    print(f"chosen: micro-batches of {chosen['micro_batch']}, {chosen['accumulation']} a step")
+    sure = document["certainty"]
+    micro_batch = worded(sure["micro_batch"], str(chosen["micro_batch"]))
+    print(f"chosen: micro-batches of {micro_batch}, {chosen['accumulation']} a step")
     if "sequence_length" in chosen:
         print(f"  rows of {chosen['sequence_length']} tokens")
     for word in ("recompute", "offload"):
@@ -251,11 +255,14 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
     held = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
     seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s"
     print(
-        f"predicted: {size(predicted['peak_live_bytes'])} live at the peak ({document['bound']}); held under {held}\n"
+        f"predicted: {worded(sure['peak'], size(predicted['peak_live_bytes']))} live at the peak "
+        f"({document['bound']}); held under {worded(sure['peak'], held)}\n"
         f"           {seconds} a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
     )
     if predicted["step_at_least"]:
         print("  the host bounds the steps that were traced, not the device: larger micro-batches, traced, tell more")
+    if sure["note"]:
+        print(textwrap.fill(sure["note"], 120, initial_indent="  ", subsequent_indent="  "))
     _show_graphs(predicted["graphs"])
     print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
 

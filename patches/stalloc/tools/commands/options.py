@@ -97,7 +97,7 @@ def output_folder(text: str) -> Path:
 
 def add_traces_beside(parser: argparse._ActionsContainer, fitted: str) -> None:
     """`beside` and `graphs_beside`: the same program, traced in another way."""
-    what = f"fit {fitted} as a + b k, from the program traced with a micro-batch of N, too"
+    what = f"fit {fitted} as they grow, from the program traced with a micro-batch of N, too"
     parser.add_argument("--beside", nargs=2, metavar=("DIR|TRACE", "N"), help=what)
     what = "compare with the program traced with CUDA graphs, or without them"
     parser.add_argument("--graphs-beside", metavar="DIR|TRACE", type=Path, help=what)

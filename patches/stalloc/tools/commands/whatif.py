@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 from typing import Any, Optional
 
 from stalloc.core.sizes import size
 from stalloc.tools.commands import options, viewed
-from stalloc.tools.report import advice, collect, figures, findings, graph_choice, text
+from stalloc.tools.report import advice, certainty, collect, figures, findings, graph_choice, text
+from stalloc.tools.report.certainty import ESTIMATE, worded
 from stalloc.tools.report.collect import CollectError, ViewOptions
 from stalloc.tools.report.fakes import iterations_of
 from stalloc.tools.report.figures import device_name
@@ -21,14 +23,17 @@ EXAMPLES = (
 
 _EPILOG = """
 The peak with k times the traced micro-batch is the maximum, over all moments of the run, of what is fixed + k x what
-scales. From one trace, activations, what varies, and temporaries of forward and backward passes scale as a whole. With
---beside, the requests of both traces are paired by phase and order, and each block's size is fitted as a + b k, so that
-buffers, workspaces and padding are told apart. Micro-batches in flight stay as many. What an allocator holds beyond
-what is live is taken in proportion. With --graphs-beside, what both runs need and how long their steps take is
-compared, as they were traced. Where it does not fit, each change that stalloc advise knows is tried: layers recomputed
-or offloaded, state offloaded or shared, another split of a Megatron-LM model (options behind -- change it).
+scales + k^2 x what grows with the square. From one trace, activations, what varies, and temporaries of forward and
+backward passes scale as a whole. With --beside, the requests of both traces are paired by phase and order, and each
+block's size is fitted as a + b k, so that buffers, workspaces and padding are told apart, or as b k + c k^2 where it
+grows faster. Where the second trace's peak comes out more than 5 % off, figures are bounds. Micro-batches in flight
+stay as many. What an allocator holds beyond what is live is taken in proportion. With --graphs-beside, what both runs
+need and how long their steps take is compared, as they were traced. Where it does not fit, each change that stalloc
+advise knows is tried: layers recomputed or offloaded, state offloaded or shared, another split of a Megatron-LM model
+(options behind -- change it).
 """
 _MOST = 12
+_WIDTH = 120
 _TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
 
 
@@ -104,11 +109,16 @@ def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> 
                 "largest_micro_batch": int(scale * arguments.micro_batch),
             }
         )
+    fit = _fit(view["devices"][index]["fit"], points, arguments)
+    other_peak = None if fit is None else fit["other_peak_bytes"]
+    twice = findings.peak_at_scale(points, 2)
+    hint = certainty.hint_of_pairs(view, index, arguments.micro_batch, twice)
     return {
         "device": of_device["device"],
         "peak_live_bytes": of_device["peak_live_bytes"],
-        "peak_of_twice": findings.peak_at_scale(points, 2),
-        "fit": _fit(view["devices"][index]["fit"], points, arguments),
+        "peak_of_twice": twice,
+        "fit": fit,
+        "certainty": certainty.of_traces(points, _ratio(arguments), other_peak, hint=hint).document(),
         "allocators": rows,
         "changes": _changes(view, index, of_device, arguments),
     }
@@ -138,22 +148,29 @@ def _fit(
     """What is live at the first trace's peak, by how it grows, and the second's peak from the fit and as it was."""
     if fit is None:
         return None
-    ratio = int(arguments.beside[1]) / arguments.micro_batch
-    return {**fit, "micro_batch": int(arguments.beside[1]), "fitted_peak_bytes": findings.peak_at_scale(points, ratio)}
+    fitted = findings.peak_at_scale(points, _ratio(arguments))
+    return {**fit, "micro_batch": int(arguments.beside[1]), "fitted_peak_bytes": fitted}
+
+
+def _ratio(arguments: argparse.Namespace) -> float:
+    """The second trace's micro-batch over the first's; 1: there is none."""
+    return 1.0 if arguments.beside is None else int(arguments.beside[1]) / arguments.micro_batch
 
 
 def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
     print(
         f"{device_name(device['device'])}: {size(device['peak_live_bytes'])} live at the peak, "
-        f"{size(device['peak_of_twice'])} with twice the micro-batch; memory {size(arguments.memory)}"
+        f"{worded(device['certainty']['peak'], size(device['peak_of_twice']))} with twice the micro-batch; "
+        f"memory {size(arguments.memory)}"
     )
-    fit = device["fit"]
+    fit, sure = device["fit"], device["certainty"]
     if fit is not None:
         off = fit["fitted_peak_bytes"] / fit["other_peak_bytes"] - 1
         print(
             f"sizes from both traces: {size(fit['fixed_bytes'])} of the peak do not grow, "
-            f"{size(fit['proportional_bytes'])} grow with the micro-batch, {size(fit['affine_bytes'])} in another way, "
-            f"{size(fit['unpaired_bytes'])} are in one trace alone\n"
+            f"{size(fit['proportional_bytes'])} grow with the micro-batch, {size(fit['square_bytes'])} with its square "
+            f"or nearly, {size(fit['affine_bytes'])} in another way, {size(fit['unpaired_bytes'])} are in one trace "
+            f"alone\n"
             f"with a micro-batch of {fit['micro_batch']}: {size(fit['fitted_peak_bytes'])} from the fit, "
             f"{size(fit['other_peak_bytes'])} traced ({100 * off:+.2f} %)"
         )
@@ -168,8 +185,11 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
         )
         for row in device["allocators"]
     ]
-    header = ("allocator", "holds", "fits", "at most", f"micro-batch (traced {arguments.micro_batch})")
+    largest = "largest that fits" if sure["micro_batch"] == ESTIMATE else f"largest that fits, {sure['micro_batch']}"
+    header = ("allocator", "holds", "fits", largest, f"micro-batch (traced {arguments.micro_batch})")
     print(text.table(header, rows), end="")
+    if sure["note"]:
+        print(f"\n{textwrap.fill(sure['note'], _WIDTH)}")
     if device["changes"]:
         _show_changes(device)
     if device["graphs"] is not None:

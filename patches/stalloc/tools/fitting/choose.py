@@ -17,7 +17,8 @@ from typing import Any, Callable, Optional
 
 from stalloc.tools.fitting.replayed import Change, Outcome, Planner, TracedRun
 from stalloc.tools.fitting.work import Lengths, Work
-from stalloc.tools.report import findings
+from stalloc.tools.report import certainty, findings
+from stalloc.tools.report.certainty import Certainty
 
 _AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
 _ROUNDS = 6
@@ -82,6 +83,7 @@ class Choice:
     layers: dict[str, dict[str, Any]]  # by the planner's name
     graph_pools: Optional[dict[str, int]]  # of graphs that the traced run captured: pools, bytes, held
     truncation: str  # where the trace was broken off, else empty
+    certainty: Certainty  # of what is said of another micro-batch
 
 
 def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda line: None) -> Choice:
@@ -137,6 +139,7 @@ class _Chooser:
             layers={layer["name"]: layer for layer in first["layers"]},
             graph_pools=first["graph_pools"],
             truncation=self._truncation,
+            certainty=certainty.of_traces(first["scaling"], self._run.ratio, first["other_peak"], self._work.longer),
         )
 
     def _traced_lengths(self, lengths: Optional[Lengths], together: bool) -> Optional[Lengths]:

@@ -43,6 +43,7 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
                 "traced": choice.graph_pools,
             },
         },
+        "certainty": choice.certainty.document(as_traced=best.change.scale == best.change.first == 1),
         "bound": best.bound,
         "settings": settings.settings(kind, chosen, layers),
         "tried": [_tried(each) for each in choice.tried],

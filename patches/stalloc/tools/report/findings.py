@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,20 +48,28 @@ def leaks(view: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def largest_scale(points: dict[str, Sequence[int]], room: float) -> float:
-    """The greatest k for which fixed + k x scaling is at most `room` at all points; 0 if even the fixed part is more.
+    """The greatest k for which fixed + k x scaling + k^2 x square is at most `room` at all points; 0 if even the fixed
+    part is more.
 
     Raises:
         ValueError: nothing scales, so that any k fits.
     """
-    if not any(points["scaling"]):
+    if not any(scaling or square for _, scaling, square in _each(points)):
         raise ValueError("nothing in the trace scales with the micro-batch")
-    if max(points["fixed"]) > room and min(points["scaling"]) == 0:
+    return min(_largest_scale(room - fixed, *growing) for fixed, *growing in _each(points))
+
+
+def _largest_scale(room: float, scaling: int, square: int) -> float:
+    if room < 0:
         return 0.0
-    return max(
-        0.0,
-        min((room - fixed) / scaling for fixed, scaling in zip(points["fixed"], points["scaling"]) if scaling > 0),
-    )
+    divisor = scaling + math.sqrt(scaling * scaling + 4 * square * room)
+    return 2 * room / divisor if divisor > 0 else math.inf
 
 
 def peak_at_scale(points: dict[str, Sequence[int]], scale: float) -> int:
-    return round(max(fixed + scale * scaling for fixed, scaling in zip(points["fixed"], points["scaling"])))
+    return round(max(fixed + scale * (scaling + scale * square) for fixed, scaling, square in _each(points)))
+
+
+def _each(points: dict[str, Sequence[int]]) -> zip[tuple[int, int, int]]:
+    """Without `square` nothing grows with it."""
+    return zip(points["fixed"], points["scaling"], points.get("square", itertools.repeat(0)))
