@@ -133,7 +133,7 @@ class Asked:
         return None
 
     def traced(self, bus: float, candidates: bool) -> dict[str, Any]:
-        return {"devices": [{"device": 0, "peak": 1}], "beside": []}
+        return {"devices": [{"device": 0, "peak": 1}], "truncation": ""}
 
     def cost(self, device: int, micro_batches: int, of_length: bool, packed: bool) -> dict[str, Any]:
         return {"usual": 1.0, "together": False}

@@ -241,6 +241,7 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
     if not document["fits"]:
         least = size(predicted["peak_live_bytes"])
         print(f"nothing that is known here fits: at least {least} are live, in {document['bound']}")
+        _show_note(document)
         return
     sure = document["certainty"]
     micro_batch = worded(sure["micro_batch"], str(chosen["micro_batch"]))
@@ -261,10 +262,15 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
     )
     if predicted["step_at_least"]:
         print("  the host bounds the steps that were traced, not the device: larger micro-batches, traced, tell more")
-    if sure["note"]:
-        print(textwrap.fill(sure["note"], 120, initial_indent="  ", subsequent_indent="  "))
+    _show_note(document)
     _show_graphs(predicted["graphs"])
     print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
+
+
+def _show_note(document: dict[str, Any]) -> None:
+    note = document["certainty"]["note"]
+    if note:
+        print(textwrap.fill(note, 120, initial_indent="  ", subsequent_indent="  "))
 
 
 def _show_graphs(graphs: dict[str, Any]) -> None:

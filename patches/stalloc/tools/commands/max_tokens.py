@@ -1,7 +1,8 @@
 """`stalloc plan --max-tokens N`: a plan that serves micro-batches of up to N tokens, though none traced is as long.
 
-What varies with the tokens of a micro-batch grows as they do. So slots for the largest size traced, larger by as much
-as N is larger than the longest micro-batch traced, are enough: the planner's --headroom. Each rank has its own.
+What varies with the tokens of a micro-batch is taken to grow as they do. So slots for the largest size traced, larger
+by as much as N is larger than the longest micro-batch traced, are enough: the planner's --headroom. Each rank has its
+own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ OPTION = "--max-tokens"
 HELP = (
     f"  {OPTION}=N  N tokens of the longest micro-batch to serve, where lengths vary: every request of varying size "
     "has a slot, larger than the largest size traced by as much as this exceeds the longest micro-batch traced, of "
-    "which the traced run tells by stalloc.tokens(n). Instead of --headroom."
+    "which the traced run tells by stalloc.tokens(n). What grows faster than the tokens, as full scores of attention "
+    "do, outgrows its slot: trace such a micro-batch. Instead of --headroom."
 )
 
 _MOST_PERCENT = 1000  # that --headroom takes
