@@ -23,7 +23,8 @@ struct Return {
 // Weights whose casts have so many bytes.
 struct CastSize {
   std::size_t weights = 0;
-  bool others = false;          // something else that is cast has gradients as large
+  std::vector<bool> pass;       // by return of a backward pass: it is a weight's, and not that of something else
+  bool repeats = false;         // all iterations have such passes and no others
   std::vector<Return> returns;  // in order
 };
 
@@ -71,31 +72,30 @@ class CastFinder {
     }
   }
 
-  // An iteration has the gradient of each weight for the first time once.
+  // Where an iteration's first backward pass ends: the gradients of weights have names in it alone.
   void CountWeights(CastSize* size) const {
-    std::map<std::uint32_t, std::size_t> named;    // by segment
-    std::map<std::uint32_t, std::size_t> unnamed;  // the same
-    std::map<std::uint32_t, std::size_t> earlier;  // those without a name before one that has one
-    for (const Return& one : size->returns) {
-      const std::uint32_t segment = At(one.gradient).segment;
-      if (!one.named) {
-        ++unnamed[segment];
-      } else {
-        size->weights = std::max(size->weights, ++named[segment]);
-        earlier[segment] = unnamed[segment];
-      }
+    std::map<std::uint32_t, std::vector<bool>> iterations;  // whether each return has a name, by segment
+    for (const Return& one : size->returns) iterations[At(one.gradient).segment].push_back(one.named);
+    for (const auto& [segment, named] : iterations) {
+      const auto weights = static_cast<std::size_t>(std::ranges::count(named, true));
+      if (weights <= size->weights) continue;
+      size->weights = weights;
+      size->pass.assign(named.begin(), std::find(named.rbegin(), named.rend(), true).base());
     }
-    if (size->weights == 0) return;
-    size->others =
-        std::any_of(earlier.begin(), earlier.end(), [](const auto& one) { return one.second > 0; }) ||
-        std::any_of(unnamed.begin(), unnamed.end(), [&](const auto& one) { return one.second % size->weights != 0; });
+    size->repeats = size->weights > 0 && std::ranges::all_of(iterations, [&](const auto& iteration) {
+                      return iteration.second.size() % size->pass.size() == 0;
+                    });
   }
 
   void TakeGradients(const CastSize& size) {
+    std::uint32_t segment = kNone;
+    std::size_t number = 0;  // in the iteration
     for (const Return& one : size.returns) {
-      if (!one.named && size.others) continue;
-      Take(one.cast_gradient);
       const Allocation& gradient = At(one.gradient);
+      number = gradient.segment == segment ? number + 1 : 0;
+      segment = gradient.segment;
+      if (!one.named && !(size.repeats && size.pass[number % size.pass.size()])) continue;
+      Take(one.cast_gradient);
       if (!one.named && gradient.freed() && gradient.free_segment == gradient.segment) Take(one.gradient);
       cast_gradients_.emplace(one.cast_gradient, one.gradient);
     }

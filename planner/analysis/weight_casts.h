@@ -13,7 +13,8 @@
 // many of them are taken: those that outlive the backward pass, if an open autocast keeps all, else those that go with
 // a gradient, and then those that go last before the pass. A later micro-batch adds to the gradient: its
 // block of twice the bytes has no name and goes, and counts with the casts. Where the gradients of other casts (of a
-// layer's input) are as large, those without a name are left out. Without names of gradients nothing is found. Pure.
+// layer's input) are as large, those without a name are told apart by their order in the first micro-batch's pass.
+// Without names of gradients nothing is found. Pure.
 #pragma once
 
 #include <cstdint>

@@ -94,6 +94,16 @@ TEST(WeightCastsTest, GradientsOfOtherCastsAreNone) {
   EXPECT_THAT(CastsOf(absl::StrCat("+v=4096 +w=4096 I ", kForward, backward, "O -g -k I ")), ElementsAre(2, 4, 8, 12));
 }
 
+TEST(WeightCastsTest, ALaterMicroBatchHasThemInTheSameOrder) {
+  const std::string first =
+      "+x=2048 +y=4096 -x -y +i=2048 -d -b +k=4096 -i +x=2048 +y=4096 -x -y +h=2048 -c -a +g=4096 -h ";
+  const std::string later =
+      "+x=2048 +y=4096 -x -y +i=2048 -d -b +m=4096 -i -m +x=2048 +y=4096 -x -y +h=2048 -c -a +m=4096 -h -m ";
+  // 8: i; 12: h; 14 to 17: c a d b; 18, 19: x y; 20, 21: i m; 22, 23: x y; 24, 25: h m.
+  EXPECT_THAT(CastsOf(absl::StrCat("+v=4096 +w=4096 I ", kForward, first, kForward, later, "O -g -k I ")),
+              ElementsAre(2, 4, 8, 12, 14, 16, 20, 21, 24, 25));
+}
+
 // The first layer's cast goes with the autocast: autograd does not keep it where no input needs a gradient.
 TEST(WeightCastsTest, ACastMayGoBeforeTheBackwardPass) {
   const std::string forward = "+c=2048 +t=2048 +s=512 -t -s +a=1536 +d=2048 +b=1536 -c ";
