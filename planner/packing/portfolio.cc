@@ -9,12 +9,10 @@
 #include "planner/packing/finish/room_ahead.h"
 #include "planner/packing/finish/tidy.h"
 #include "planner/packing/pipeline/interleaved.h"
-#include "planner/packing/pipeline/revolutions.h"
 #include "planner/packing/problem/random.h"
 #include "planner/packing/search/core.h"
 #include "planner/packing/search/exact_search.h"
 #include "planner/packing/search/layer_clusters.h"
-#include "planner/packing/search/lower_bound.h"
 #include "planner/packing/search/sampled_classes.h"
 #include "planner/packing/search/size_classes.h"
 #include "planner/packing/search/size_first_fit.h"
@@ -24,9 +22,6 @@ namespace {
 
 // Called when a search has lowered the height; false ends the search.
 using OnLowered = std::function<bool()>;
-
-// Beyond this, windows of a few hundred blocks say nothing worth the passes over all of them.
-constexpr std::size_t kMaxRelaxedBlocks = 300'000;
 
 // Searches take turns; whoever lowers the height goes on.
 void SearchInTurns(Evaluator& evaluator, const SolveOptions& options, std::uint64_t seed, int patience,
@@ -124,10 +119,6 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
     if (stacks && stacks_first) TryLayerClusters(evaluator);
     CoreSearch peak(evaluator, options, 0.95);
     if (stacks && !stacks_first && !state.Done()) TryLayerClusters(evaluator);
-    if (options.passes.Have(PackingPass::kRelaxation) && !state.Done() &&
-        evaluator.instance().size() <= kMaxRelaxedBlocks) {
-      ProveByRelaxation(evaluator.instance(), state);
-    }
     if (state.Done()) return;
     if (peak.IsWorthwhile()) {
       peak.TakeOver();
@@ -149,11 +140,10 @@ void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
   const std::size_t blocks = evaluator.instance().size();
   const bool is_long = blocks >= kMinSampledBlocks;
   const bool varies = HasManySizes(evaluator.instance());
-  const bool repeats = blocks > kMaxExactBlocks && !varies;
   const bool sampled = is_long && options.passes.Have(PackingPass::kSampledClasses);
-  if (repeats && options.passes.Have(PackingPass::kInterleaved)) SearchInterleaved(evaluator, options.seed);
+  if (blocks > kMaxExactBlocks && !varies && options.passes.Have(PackingPass::kInterleaved))
+    SearchInterleaved(evaluator, options.seed);
   if ((!sampled || !varies) && !evaluator.state().Done()) SolveBySize(evaluator);
-  if (repeats && options.passes.Have(PackingPass::kRings) && !evaluator.state().Done()) SearchRings(evaluator);
   if (sampled && !evaluator.state().Done()) SearchSampledClasses(evaluator, options, 2);
 }
 
@@ -216,7 +206,6 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   add("size_classes", [](Evaluator& e, const Options& o) { SizeClassSearch(e.instance(), o.seed).Run(e, 100); });
   add("sampled_classes", [](Evaluator& e, const Options& o) { SearchSampledClasses(e, o, 4); });
   add("layer_clusters", [](Evaluator& e, const Options& o) { SearchLayerClusters(e, o.seed, 100); });
-  add("ring", [](Evaluator& e, const Options&) { SearchRings(e); });
   add("interleaved", [](Evaluator& e, const Options& o) { SearchInterleaved(e, o.seed); });
   add("exact_search", [](Evaluator& e, const Options& o) {
     if (e.instance().size() <= kMaxExactBlocks) SearchSmall(e, o, kMaxExactRounds);

@@ -94,29 +94,6 @@ TEST(CapacitySearchTest, StopsWhenAsked) {
   EXPECT_EQ(search.Run(instance.load_bound(), RandomRanking(blocks.size(), random), little), Outcome::kLimit);
 }
 
-TEST(FitBelowTest, DecidesTinyProblems) {
-  std::mt19937_64 random(71);
-  for (int round = 0; round < 100; ++round) {
-    const Problem problem = RandomProblem({.blocks = 2 + round % 6, .ticks = 6, .second_lives = true}, random);
-    const Instance instance(problem);
-    const Bytes optimum = BruteForceOptimum(problem);
-    EXPECT_EQ(FitBelow(instance, optimum, {.nodes = 100000}).outcome, Outcome::kFound) << "round " << round;
-    EXPECT_EQ(FitBelow(instance, optimum - 1, {.nodes = 100000}).outcome, Outcome::kInfeasible) << "round " << round;
-  }
-}
-
-TEST(FitBelowTest, StopsAtItsLimitsAndWhenAsked) {
-  std::mt19937_64 random(72);
-  const Problem problem = RandomProblem({.blocks = 200, .ticks = 60, .max_bytes = 99999}, random);
-  const Instance instance(problem);
-  EXPECT_EQ(FitBelow(instance, instance.load_bound(), {.nodes = 100}).outcome, Outcome::kLimit);
-  EXPECT_EQ(FitBelow(instance, instance.load_bound(), kStopAtOnce).outcome, Outcome::kLimit);
-  const FitOutcome cut = FitBelow(instance, instance.load_bound(), {.nodes = ~std::uint64_t{0}, .work = 600'000});
-  EXPECT_EQ(cut.outcome, Outcome::kLimit);
-  EXPECT_GE(cut.work, 600'000u);
-  EXPECT_LT(cut.work, 700'000u);
-}
-
 TEST(ExactSearchTest, FindsAndProvesTheOptimumOfTinyProblems) {
   constexpr std::uint64_t kSeed = 66;
   SCOPED_TRACE(kSeed);

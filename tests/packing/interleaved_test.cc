@@ -6,7 +6,6 @@
 #include <set>
 
 #include "planner/packing/pipeline/pass_rounds.h"
-#include "planner/packing/pipeline/ring_blocks.h"
 #include "planner/packing/problem/plan_check.h"
 #include "planner/packing/search/size_first_fit.h"
 #include "planner/synth/generator.h"
@@ -79,7 +78,7 @@ TEST(InterleavedTest, IsNotSearchedWhenStopped) {
 TEST(PassRoundsTest, FindsRoundsRoomAndCriticalPiece) {
   const Problem problem = MakeProblem(Preset());
   const Instance instance(problem);
-  const std::vector<PassRounds> iterations = FindPassRounds(instance, kLeastRingSteps);
+  const std::vector<PassRounds> iterations = FindPassRounds(instance, kLeastPassSteps);
   ASSERT_EQ(iterations.size(), 2u);
   for (const PassRounds& rounds : iterations) {
     // Four chunks of 36 micro-batches; 2 * 3 + 3 * 4 passes go forward before the first backward pass.
@@ -110,7 +109,7 @@ TEST(PassRoundsTest, FirstInFirstOutIsNotInterleaved) {
   options.micro_batches = 36;
   const Problem problem = MakeProblem(options);
   const Instance instance(problem);
-  for (const PassRounds& rounds : FindPassRounds(instance, kLeastRingSteps)) {
+  for (const PassRounds& rounds : FindPassRounds(instance, kLeastPassSteps)) {
     EXPECT_FALSE(rounds.interleaved());
   }
 }
@@ -122,10 +121,10 @@ TEST(PassRoundsTest, NothingWhereNoRoundsAre) {
         {.id = i, .bytes = 1 + i % 5, .life = {static_cast<Tick>(i), static_cast<Tick>(i + 1 + i * i % 90)}});
   }
   const Instance instance(problem);
-  EXPECT_TRUE(FindPassRounds(instance, kLeastRingSteps).empty());
+  EXPECT_TRUE(FindPassRounds(instance, kLeastPassSteps).empty());
   const Problem empty;
   const Instance nothing(empty);
-  EXPECT_TRUE(FindPassRounds(nothing, kLeastRingSteps).empty());
+  EXPECT_TRUE(FindPassRounds(nothing, kLeastPassSteps).empty());
 }
 
 }  // namespace

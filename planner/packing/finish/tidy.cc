@@ -42,9 +42,6 @@ class Tidier {
     loose_ = Loose();
     if (may_need_waits_ && options_.passes.Have(PackingPass::kTidyLanes)) SeparateLanes();
     if (options_.passes.Have(PackingPass::kTidyLoose)) TryLoose();
-    if (options_.passes.Have(PackingPass::kTidyAll)) {
-      Try(Sorted(Where([](BlockIndex) { return true; }), [this](BlockIndex block) { return PlaceKey(block); }));
-    }
     return std::move(best_);
   }
 
@@ -138,9 +135,6 @@ class Tidier {
 
   [[nodiscard]] Lane Of(BlockIndex block) const { return LaneOf(problem_.blocks[block]); }
   [[nodiscard]] bool IsMinor(BlockIndex block) const { return Of(block) != main_lane_; }
-  [[nodiscard]] std::tuple<Offset, std::uint32_t> PlaceKey(BlockIndex block) const {
-    return {best_.offsets[block], Step(block)};
-  }
 
   // Loose blocks at either end of a hand-over.
   [[nodiscard]] Order TakingPart() const {

@@ -4,8 +4,7 @@
 //   * several streams: blocks of the minor ones go where their stream was last, or into a region of their stream at the
 //     arena's top; then the loose blocks of all streams; then only those that still take part in a hand-over. Blocks
 //     that other streams use, too, are a stream of their own here, so that nobody takes their bytes right behind them;
-//   * loose blocks, which are never alive near the peak: long-lived ones first, then in order of time;
-//   * all blocks in order of offsets: each finds a place at or below its old one.
+//   * loose blocks, which are never alive near the peak: long-lived ones first, then in order of time.
 #pragma once
 
 #include <atomic>

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "planner/packing/pipeline/pass_rounds.h"
-#include "planner/packing/pipeline/ring_blocks.h"
 #include "planner/packing/pipeline/room_trails.h"
 #include "planner/packing/pipeline/trail_layout.h"
 #include "planner/packing/search/core.h"
@@ -56,7 +55,7 @@ class IterationLayOut {
   Trails trails_;
 };
 
-bool IsLong(const Item& item) { return item.end_step - item.start_step >= kLeastRingSteps; }
+bool IsLong(const Item& item) { return item.end_step - item.start_step >= kLeastPassSteps; }
 
 // All blocks of an instance: some have their places, the others follow by size, first fit.
 class Completion {
@@ -159,7 +158,7 @@ void TryIterations(Evaluator& evaluator, const Core& core, const std::vector<Pas
   Completion completion(evaluator);
   IterationLayOut lay_out(instance, evaluator.state(), seed);
   for (BlockIndex block = 0; block < instance.size(); ++block) {
-    if (RoleInRing(instance, block, kLeastRingSteps) == RingRole::kResident) {
+    if (IsOutsidePasses(instance, instance[block])) {
       completion.PlaceLowest(core.blocks()[block]);
     }
   }
@@ -183,7 +182,7 @@ void TryIterations(Evaluator& evaluator, const Core& core, const std::vector<Pas
 void SearchInterleaved(Evaluator& evaluator, std::uint64_t seed) {
   const Core core(evaluator.instance(), 0.5, LightBytes(evaluator.instance()));
   evaluator.state().budget().Charge(2 * kWorkOfSort * evaluator.instance().size());
-  std::vector<PassRounds> iterations = FindPassRounds(core.instance(), kLeastRingSteps);
+  std::vector<PassRounds> iterations = FindPassRounds(core.instance(), kLeastPassSteps);
   if (iterations.empty()) return;
   const auto has_two_pieces = [](const PassRounds& rounds) { return rounds.late_bytes > 0; };
   const bool two_pieces = std::all_of(iterations.begin(), iterations.end(), has_two_pieces);

@@ -1,8 +1,8 @@
 // Interleaved: pipelines whose chunks are freed in another order than they came, packed at the load bound.
 //
-// First in, first out, a ring (revolutions.h) keeps the room of every peak beside what is freed next. Interleaved
-// chunks are not, so where each round's room is to lie is planned for all rounds at once (room_trails.h), every pass is
-// laid out to meet it (trail_layout.h), and what is left, temporaries above all, follows by size, first fit.
+// Each peak needs the room that is left over next to what was freed just before. Where each round's room is to lie is
+// planned for all rounds at once (room_trails.h), every pass is laid out to meet it (trail_layout.h), and what is left,
+// temporaries above all, follows by size, first fit.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,6 @@
 #include <span>
 #include <utility>
 
-#include "planner/packing/pipeline/ring_blocks.h"
-
 namespace stalloc::planner {
 namespace {
 
@@ -359,15 +357,20 @@ class IterationReader {
 
 bool PassRounds::interleaved() const { return !std::is_sorted(freed.begin(), freed.end()); }
 
+bool IsOutsidePasses(const Instance& instance, const Item& item) {
+  return item.persistent || std::uint64_t{item.span.length() + item.second.length()} * 3 >= instance.positions();
+}
+
 std::vector<PassRounds> FindPassRounds(const Instance& instance, std::uint32_t least_steps) {
   std::vector<BlockIndex> longs;
   std::vector<BlockIndex> shorts;
   Bytes largest = 0;
   for (BlockIndex block = 0; block < instance.size(); ++block) {
-    const RingRole role = RoleInRing(instance, block, least_steps);
-    if (role == RingRole::kResident) continue;
-    (role == RingRole::kLong ? longs : shorts).push_back(block);
-    if (role == RingRole::kLong) largest = std::max(largest, instance[block].bytes);
+    const Item& item = instance[block];
+    if (IsOutsidePasses(instance, item)) continue;
+    const bool is_long = item.end_step - item.start_step >= least_steps && item.second.empty();
+    (is_long ? longs : shorts).push_back(block);
+    if (is_long) largest = std::max(largest, item.bytes);
   }
   if (longs.empty()) return {};
   std::vector<IterationReader> readers;

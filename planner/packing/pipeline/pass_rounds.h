@@ -43,8 +43,13 @@ struct PassRounds {
   [[nodiscard]] bool interleaved() const;
 };
 
-// Of each iteration that is of the kind. Blocks that live for fewer steps are temporaries; residents (ring_blocks.h)
-// belong to no pass.
+// Shorter lives are temporaries: less than a layer's.
+inline constexpr std::uint32_t kLeastPassSteps = 40;
+
+// Persistent, or alive for a third of the time.
+[[nodiscard]] bool IsOutsidePasses(const Instance& instance, const Item& item);
+
+// Of each iteration that is of the kind. Blocks that live for fewer steps are temporaries.
 [[nodiscard]] std::vector<PassRounds> FindPassRounds(const Instance& instance, std::uint32_t least_steps);
 
 }  // namespace stalloc::planner

@@ -11,18 +11,15 @@ namespace stalloc::planner {
 
 enum class PackingPass : std::uint8_t {
   kInterleaved,     // pipeline/interleaved.h
-  kRings,           // pipeline/revolutions.h
   kSampledClasses,  // search/sampled_classes.h
   kCores,           // search/core.h
   kLayerClusters,   // search/layer_clusters.h
   kSizeClasses,     // search/size_classes.h
   kExactSearch,     // search/exact_search.h
-  kRelaxation,      // search/lower_bound.h
   // Finish passes: what follows is for a run, and most of it costs no height.
   kRoomAhead,   // finish/room_ahead.h
   kTidyLanes,   // finish/tidy.h: streams apart
   kTidyLoose,   // finish/tidy.h: blocks that are never alive near the peak
-  kTidyAll,     // finish/tidy.h: all blocks
   kApart,       // finish/apart.h
   kSink,        // finish/sink.h
   kTurns,       // analysis/turns.h
@@ -32,10 +29,9 @@ enum class PackingPass : std::uint8_t {
   kCount
 };
 inline constexpr PackingPass kFirstFinishPass = PackingPass::kRoomAhead;
-inline constexpr auto kPassNames =
-    std::to_array<const char*>({"interleaved", "rings", "sampled-classes", "cores", "layer-clusters", "size-classes",
-                                "exact-search", "relaxation", "room-ahead", "tidy-lanes", "tidy-loose", "tidy-all",
-                                "apart", "sink", "turns", "join-loose", "state-early", "state-room"});
+inline constexpr auto kPassNames = std::to_array<const char*>(
+    {"interleaved", "sampled-classes", "cores", "layer-clusters", "size-classes", "exact-search", "room-ahead",
+     "tidy-lanes", "tidy-loose", "apart", "sink", "turns", "join-loose", "state-early", "state-room"});
 static_assert(kPassNames.size() == static_cast<std::size_t>(PackingPass::kCount));
 
 // All of them, but those that were left out.

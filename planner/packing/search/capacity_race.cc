@@ -57,29 +57,4 @@ CapacityRace::Outcome CapacityRace::Run(Bytes capacity, std::uint64_t node_limit
   return outcomes[decided];
 }
 
-FitOutcome FitBelow(const Instance& instance, Bytes capacity, const CapacitySearch::Limits& limits) {
-  using Outcome = CapacitySearch::Outcome;
-  constexpr std::uint64_t kFirstLimit = 256;
-  const SearchBlocks blocks(instance);
-  const Rankings rankings(blocks);
-  Random random(1);
-  CapacitySearch search(blocks);
-  FitOutcome fit{.outcome = Outcome::kLimit, .work = blocks.work()};
-  std::uint64_t nodes = 0;
-  const auto may_go_on = [&] { return nodes < limits.nodes && fit.work < limits.work; };
-  for (std::uint64_t limit = kFirstLimit; may_go_on(); limit *= 2) {
-    for (std::size_t i = 0; i < Rankings::kRound && may_go_on(); ++i) {
-      const Ranking ranking = rankings.Draw(i, limit == kFirstLimit, random);
-      fit.outcome = search.Run(capacity, ranking,
-                               {.nodes = std::min(Share(i, limit), limits.nodes - nodes),
-                                .work = limits.work - fit.work,
-                                .should_stop = limits.should_stop});
-      nodes += search.nodes() + 1;
-      fit.work += search.work();
-      if (fit.outcome != Outcome::kLimit || (limits.should_stop && limits.should_stop())) return fit;
-    }
-  }
-  return fit;
-}
-
 }  // namespace stalloc::planner

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -45,14 +44,5 @@ class CapacityRace {
   std::array<std::unique_ptr<CapacitySearch>, Rankings::kRound> searches_;
   std::vector<Offset> offsets_;
 };
-
-struct FitOutcome {
-  CapacitySearch::Outcome outcome = CapacitySearch::Outcome::kLimit;
-  Work work = 0;
-};
-
-// Whether the blocks fit below the capacity: a race in rounds of growing node limits until some ranking decides, or all
-// together have come to the limits.
-[[nodiscard]] FitOutcome FitBelow(const Instance& instance, Bytes capacity, const CapacitySearch::Limits& limits);
 
 }  // namespace stalloc::planner

@@ -38,7 +38,6 @@ class CapacitySearch {
   // Valid after kFound.
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
   // Of the last run.
-  [[nodiscard]] std::uint64_t nodes() const { return nodes_; }
   [[nodiscard]] Work work() const { return work_; }
   // Forgets what earlier runs have proved, so that the next one depends on nothing before it.
   void Forget() { failed_.Clear(); }

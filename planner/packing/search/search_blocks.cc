@@ -9,9 +9,6 @@ SearchBlocks::SearchBlocks(const Instance& instance) : instance_(instance), conf
   AddEntries(MergePositions());
   AddConflicts();
   AddTwins();
-  for (const Entry& entry : entries_) {
-    work_ += kWorkOfSort + (entry.hull.end - entry.hull.begin) * conflicts_.words();
-  }
 }
 
 // The set alive changes exactly where a span begins or ends; two runs of positions with one set between two changes are

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "planner/packing/problem/instance.h"
-#include "planner/packing/problem/work.h"
 #include "planner/packing/search/bit_rows.h"
 
 namespace stalloc::planner {
@@ -47,8 +46,6 @@ class SearchBlocks {
     const Bytes alignment = entries_[index].alignment;
     return alignment == 1 ? from : RoundUp(from, alignment);
   }
-  // What making this took.
-  [[nodiscard]] Work work() const { return work_; }
   template <typename Visit>
   void ForEachPosition(std::uint32_t index, Visit visit) const {
     const Entry& entry = entries_[index];
@@ -69,7 +66,6 @@ class SearchBlocks {
   BitRows conflicts_;
   BitRows alive_;
   std::vector<Bytes> load_;
-  Work work_ = 0;
 };
 
 }  // namespace stalloc::planner

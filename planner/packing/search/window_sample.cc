@@ -5,6 +5,13 @@
 namespace stalloc::planner {
 namespace {
 
+// As many positions around the centre as `blocks` blocks begin in, on average.
+Span WindowAround(std::uint32_t centre, std::size_t blocks, const Instance& whole) {
+  const double positions_per_block = static_cast<double>(whole.positions()) / static_cast<double>(whole.size());
+  const auto half = static_cast<std::uint32_t>(positions_per_block * static_cast<double>(blocks) / 2) + 1;
+  return {centre - std::min(centre, half), std::min(whole.positions(), centre + half)};
+}
+
 Problem BlocksAlive(const Instance& whole, std::span<const std::uint32_t> centres, std::size_t blocks) {
   std::vector<Span> windows;
   for (const std::uint32_t centre : centres) windows.push_back(WindowAround(centre, blocks, whole));
@@ -20,12 +27,6 @@ Problem BlocksAlive(const Instance& whole, std::span<const std::uint32_t> centre
 }
 
 }  // namespace
-
-Span WindowAround(std::uint32_t centre, std::size_t blocks, const Instance& whole) {
-  const double positions_per_block = static_cast<double>(whole.positions()) / static_cast<double>(whole.size());
-  const auto half = static_cast<std::uint32_t>(positions_per_block * static_cast<double>(blocks) / 2) + 1;
-  return {centre - std::min(centre, half), std::min(whole.positions(), centre + half)};
-}
 
 WindowSample::WindowSample(const Instance& whole, std::span<const std::uint32_t> centres, std::size_t blocks)
     : problem_(BlocksAlive(whole, centres, blocks)), instance_(problem_) {}

@@ -27,9 +27,6 @@ class WindowSample {
   Instance instance_;
 };
 
-// As many positions around the centre as `blocks` blocks begin in, on average.
-[[nodiscard]] Span WindowAround(std::uint32_t centre, std::size_t blocks, const Instance& whole);
-
 // The position of the greatest load in each of `parts` equal stretches of time, of greatest load first.
 [[nodiscard]] std::vector<std::uint32_t> LoadPeaks(const Instance& instance, std::size_t parts);
 
