@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import textwrap
 from pathlib import Path
 from typing import Any, Optional
@@ -176,7 +177,7 @@ def test_one_rank_of_several_is_traced_alone(training: Training, replicated: boo
     [
         (("--assume", "int=1"), "--assume is for --fake"),
         (("--fake", "--mode", "Alloc"), "--fake is for --mode Trace"),
-        (("--fake", "--assume", "nonzero=2"), "assumptions are float, int, bool and nonzero"),
+        (("--fake", "--assume", "nonzero=2"), "assumptions are float, int, bool, nonzero, equal and unique"),
     ],
 )
 def test_usage(options: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +198,68 @@ def test_values_that_are_known_copies_threads_and_histories_work_as_on_a_device(
     assert facts(training)["iterations"] == 4
     assert facts(training)["values_read"] == []
     assert not (training.directory / "never.pickle").exists()
+
+
+_CONVOLUTIONS = """
+import torch
+from torch import nn
+flat = nn.Sequential(nn.Conv2d(3, 40, 7, 2, 3), nn.Conv2d(40, 40, 3, 1, 1, groups=40), nn.Conv2d(40, 24, 1, 2))
+deep = nn.Sequential(nn.Conv3d(3, 32, 3, 1, 1), nn.Conv3d(32, 20, 3, 1, 1))
+optimizer = torch.optim.SGD([*flat.parameters(), *deep.parameters()], 0.1)
+for _ in range(2):
+    (flat(torch.randn(4, 3, 64, 64)).mean() + deep(torch.randn(2, 3, 8, 32, 32)).mean()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_convolutions_of_the_cpu_take_inside_what_their_kernels_do(training: Training) -> None:
+    program = training.directory / "convolutions.py"
+    program.write_text(_CONVOLUTIONS)
+    fake_run(training, "--device", "cpu", str(program)).good()
+    fake = peak(training)
+    shutil.rmtree(training.info)
+    training.start_plain("Trace", "-m", "stalloc", "run", str(program)).good()
+    assert fake["live_bytes"] == pytest.approx(peak(training)["live_bytes"], rel=0.005)
+
+
+# A detector: candidates are sifted by their values, sorted into levels, and some of them are drawn.
+_DETECTOR = """
+import torch
+operators = torch.library.Library("torchvision", "DEF")
+operators.define("nms(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+torch.library.register_fake("torchvision::nms", lambda boxes, *_: boxes.new_empty(
+    torch.library.get_ctx().new_dynamic_size(), dtype=torch.long))
+weight = torch.zeros(4, 4, requires_grad=True)
+optimizer = torch.optim.SGD([weight], 0.1)
+for _ in range(4):
+    boxes = torch.randn(1000, 4) @ weight
+    kept = torch.ops.torchvision.nms(boxes, boxes[:, 0], 0.5)
+    levels = boxes[kept, 1].to(torch.long)
+    of_level = torch.where(levels == 1)[0]
+    some, others = torch.zeros_like(levels, dtype=torch.uint8), torch.zeros_like(levels, dtype=torch.uint8)
+    some[kept[:64]] = 1
+    others[kept[64:96]] = 1
+    drawn = torch.where(some | others)[0]
+    shapes = (len(kept), len(of_level), len(drawn), len(torch.unique(levels)))
+    boxes[drawn].sum().backward()
+    optimizer.step()
+print(shapes)
+"""
+
+
+def test_what_detectors_ask_of_values_is_assumed_or_known_by_count(training: Training) -> None:
+    program = training.directory / "detector.py"
+    program.write_text(_DETECTOR)
+    refused = fake_run(training, "--device", "cpu", "--assume", "nonzero=1/2,equal=1/4", str(program))
+    assert refused.code == 1
+    assert "aten._unique2.default" in refused.err
+    assert "--assume unique=N" in refused.err
+    words = ("--device", "cpu", "--assume", "nonzero=1/2,equal=1/4,unique=3", str(program))
+    environment = {**training.environment(None), "STALLOC_TRACE_STEPS": "9"}
+    done = run_with_torch("-m", "stalloc", "run", "--fake", *words, environment=environment, cwd=training.directory)
+    assert done.good().out.splitlines()[-1] == "(500, 125, 96, 3)"
+    assert facts(training)["assumptions"] == {"float": 1.0, "nonzero": 0.5, "equal": 0.25, "unique": 3}
 
 
 def test_sparse_gradients_are_refused_in_one_line(training: Training) -> None:
@@ -324,12 +387,8 @@ def test_a_storage_that_is_resized_has_another_block() -> None:
 
 def test_assumptions_are_read() -> None:
     assert parse_assumptions("") == parse_assumptions("float=1")
-    assert parse_assumptions("int=3,bool=1,nonzero=1/4").as_facts() == {
-        "float": 1.0,
-        "int": 3,
-        "bool": True,
-        "nonzero": 0.25,
-    }
-    for wrong in ("integer=3", "bool=2", "nonzero=2", "nonzero=1/0", "int", "int=x"):
-        with pytest.raises(ValueError, match="assumptions are float, int, bool and nonzero"):
+    told = {"float": 1.0, "int": 3, "bool": True, "nonzero": 0.25, "equal": 0.5, "unique": 7}
+    assert parse_assumptions("int=3,bool=1,nonzero=1/4,equal=1/2,unique=7").as_facts() == told
+    for wrong in ("integer=3", "bool=2", "nonzero=2", "nonzero=1/0", "int", "int=x", "equal=3", "unique=0"):
+        with pytest.raises(ValueError, match="assumptions are float, int, bool, nonzero, equal and unique"):
             parse_assumptions(wrong)

@@ -58,7 +58,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--assume",
         metavar="VALUES",
         help="the program reads these values from fake tensors (--fake), as in int=4096,bool=0,nonzero=1/16 "
-        "(nonzero: which part of a mask is true)",
+        "(nonzero: which part of a mask is true; equal: of one made by ==; unique: how many values are different)",
     )
     parser.set_defaults(parser=parser)
 

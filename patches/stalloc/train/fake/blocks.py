@@ -6,6 +6,7 @@ Threads: callbacks come on whatever thread lets go of a storage, under the inter
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any, Callable, Optional, Protocol
 
 
@@ -44,6 +45,15 @@ class Blocks:
         else:
             self._allocate(key, size)
 
+    def see_copied(self, copies: Sequence[int], blocked: int, storage: Any) -> None:
+        """A storage that is copied from `blocked` bytes, which are computed of `copies`: all of them are temporary."""
+        self.settle()
+        inner = [self._device.fake_allocate(size, self._stream()) for size in (*copies, blocked)]
+        for block in inner[:-1]:
+            self._free(block)
+        self.see(storage)
+        self._free(inner[-1])
+
     def resize(self, storage: Any, resize: Any) -> None:
         """A storage that takes other memory (FSDP's do, to 0 bytes and back). New memory comes before the old goes."""
         self.settle()
@@ -52,8 +62,7 @@ class Blocks:
         resize()
         if key in self._alive:
             self._allocate(key, storage.nbytes())
-        if before is not None:
-            self._device.fake_free(before)
+        self._free(before)
 
     def record_stream(self, storage: Any, stream: int) -> None:
         """Another stream uses it, too."""
@@ -82,7 +91,9 @@ class Blocks:
             self._sum = None
             return
         self.settle()
-        block = self._blocks.pop(key, None)
+        self._free(self._blocks.pop(key, None))
+
+    def _free(self, block: Optional[int]) -> None:
         if block is not None:
             self._device.fake_free(block)
 

@@ -17,6 +17,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from stalloc.train.fake import kernels
 from stalloc.train.fake.blocks import Blocks
 from stalloc.train.fake.patches import Patches
 from stalloc.train.fake.unknown import FakeTraceError, UnknownValues, place
@@ -163,6 +164,11 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
                 return tree_map(lambda leaf: self._as_fake(types, leaf), values)
             if func is _aten.nonzero.default:
                 return self._nonzero(func, types, args[0])
+            if func.name() == "torchvision::nms":
+                rows = self._values.nonzero_rows(str(func), args[0].shape[0])
+                return self._places(types, [rows], args[0].device)
+            if func is _aten._unique2.default:
+                return self._unique(func, types, *args)
             raise FakeTraceError(f"{place()}: {func}: {_why(error)}") from error
         except _UNSUPPORTED as error:
             raise FakeTraceError(f"{place()}: {func}: {_why(error)}") from error
@@ -200,11 +206,29 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
         return torch.device(self._device, int(torch._C._accelerator_hooks_get_current_device()))
 
     def _nonzero(self, func: Any, types: Sequence[type], mask: Any) -> Any:
-        shape = [self._values.nonzero_rows(str(func), mask.numel()), mask.dim()]
+        rows = self._known.true(mask)
+        if rows is None:
+            rows = self._values.nonzero_rows(str(func), mask.numel(), self._known.is_compared(mask))
+        return self._places(types, [rows, mask.dim()], mask.device)
+
+    def _places(self, types: Sequence[type], shape: list[int], device: Any) -> Any:
         empty = _aten.empty.memory_format
-        return super().__torch_dispatch__(empty, types, (shape,), {"dtype": torch.int64, "device": mask.device})
+        return super().__torch_dispatch__(empty, types, (shape,), {"dtype": torch.int64, "device": device})
+
+    def _unique(
+        self, func: Any, types: Sequence[type], of: Any, _: bool = True, inverse: bool = False, counts: bool = False
+    ) -> Any:
+        rows = self._values.unique_rows(str(func), of.numel())
+        shapes = ([rows], list(of.shape) if inverse else [0], [rows] if counts else [0])
+        likes = [{"dtype": kind, "device": of.device} for kind in (of.dtype, torch.int64, torch.int64)]
+        empty = _aten.empty.memory_format
+        make = super().__torch_dispatch__
+        return tuple(make(empty, types, (shape,), like) for shape, like in zip(shapes, likes))
 
     def _tell(self, func: Any, args: Sequence[Any], result: Any) -> None:
+        if self._device == "cpu":
+            for stage in kernels.stages(func, args, result):
+                self._blocks.see_copied(stage.copies, stage.blocked, stage.result.untyped_storage())
         left = args[0].untyped_storage() if func is _aten.add.Tensor and _sums_gradients() else None
         for leaf in tree_leaves(result):
             if not isinstance(leaf, FakeTensor) or leaf.fake_device.type != self._device:

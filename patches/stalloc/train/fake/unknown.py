@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Optional
 
-_KEYS = "float, int, bool and nonzero"
+_KEYS = "float, int, bool, nonzero, equal and unique"
 
 
 class FakeTraceError(RuntimeError):
@@ -23,9 +23,12 @@ class Assumptions:
     integer: Optional[int] = None
     truth: Optional[bool] = None
     nonzero: Optional[float] = None  # which part of a mask is true
+    equal: Optional[float] = None  # the same of a mask that says where a tensor has one value; None: as nonzero
+    unique: Optional[int] = None  # how many values torch.unique finds
 
     def as_facts(self) -> dict[str, Any]:
-        named = {"float": self.number, "int": self.integer, "bool": self.truth, "nonzero": self.nonzero}
+        named = {"float": self.number, "int": self.integer, "bool": self.truth}
+        named |= {"nonzero": self.nonzero, "equal": self.equal, "unique": self.unique}
         return {key: value for key, value in named.items() if value is not None}
 
 
@@ -43,6 +46,10 @@ def parse_assumptions(text: str) -> Assumptions:
                 found.truth = value == "1"
             elif key == "nonzero":
                 found.nonzero = _share(value)
+            elif key == "equal":
+                found.equal = _share(value)
+            elif key == "unique" and int(value) > 0:
+                found.unique = int(value)
             else:
                 raise ValueError(key)
         except (ValueError, ZeroDivisionError):
@@ -87,9 +94,11 @@ class UnknownValues:
         self.note(operator)
         return value
 
-    def nonzero_rows(self, operator: str, elements: int) -> int:
-        """How many elements of a mask are true."""
+    def nonzero_rows(self, operator: str, elements: int, compared: bool = False) -> int:
+        """How many elements of a mask are true; `compared`: it says where a tensor has one value."""
         share = self.assumptions.nonzero
+        if compared and self.assumptions.equal is not None:
+            share = self.assumptions.equal
         if share is None:
             raise FakeTraceError(
                 f"{place()}: {operator}: the shape depends on values, which a fake run does not have; "
@@ -97,6 +106,17 @@ class UnknownValues:
             )
         self.note(operator)
         return round(elements * share)
+
+    def unique_rows(self, operator: str, elements: int) -> int:
+        """How many different values there are."""
+        count = self.assumptions.unique
+        if count is None:
+            raise FakeTraceError(
+                f"{place()}: {operator}: the shape depends on values, which a fake run does not have; "
+                "--assume unique=N says how many different ones there are"
+            )
+        self.note(operator)
+        return min(count, elements)
 
 
 def place() -> str:

@@ -20,9 +20,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 _aten = torch.ops.aten
 _KNOWN = "_stalloc_known"
+_TRUE = "_stalloc_true"
+_COMPARED = "_stalloc_compared"
 _MOST = 1 << 20  # elements of integers and truths
 _MOST_FLOATS = 1 << 10
 _NOT_NUMBERS = frozenset({_aten.isnan.default, _aten.isinf.default, _aten.isneginf.default, _aten.isposinf.default})
+_ORS = frozenset({_aten.bitwise_or.Tensor, _aten.bitwise_or_.Tensor, _aten.__or__.Tensor, _aten.logical_or.default})
+_LIKE = frozenset(
+    {_aten.zeros_like.default, _aten.ones_like.default, _aten.full_like.default, _aten.new_zeros.default}
+    | {_aten.new_ones.default, _aten.new_full.default}
+)  # of the first one's shape, whatever its values
 _OF_ALL = frozenset({_aten.any.default, _aten.all.default})
 
 
@@ -50,6 +57,9 @@ class KnownValues:
 
     def compute(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Optional[Any]:
         """What the operator returns for the values of its arguments; None where they are not known."""
+        if func in _LIKE and isinstance(args[0], FakeTensor) and self.of(args[0]) is None:
+            with _python_dispatch._disable_current_modes():
+                args = (torch.empty(args[0].shape, dtype=args[0].dtype), *args[1:])
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if any(self.of(tensor) is None for tensor in tensors):
             return None
@@ -69,6 +79,31 @@ class KnownValues:
         with _python_dispatch._disable_current_modes():
             return value.item()
 
+    def true(self, mask: Any) -> Optional[int]:
+        """How many elements are true, of places that are all different; None where that is not known."""
+        value = self.of(mask)
+        if value is None:
+            known: Optional[int] = mask.__dict__.get(_TRUE) if isinstance(mask, FakeTensor) else None
+            return known
+        with _python_dispatch._disable_current_modes():
+            return int(value.count_nonzero())
+
+    @staticmethod
+    def is_compared(mask: Any) -> bool:
+        """It says where a tensor has one value."""
+        return _COMPARED in mask.__dict__
+
+    def _true_then(self, func: Any, args: Sequence[Any]) -> Optional[int]:
+        """The same of the result: a mask that was set where an index says (samplers do), or one of two."""
+        if func is _aten.index_fill_.int_Scalar and args[0].dim() == 1:
+            before = self.true(args[0])
+            return int(min(before + args[2].numel(), args[0].numel())) if before is not None and args[3] else None
+        if func in _ORS:
+            one, other = (self.true(operand) for operand in args[:2])
+            if one is not None and other is not None:
+                return int(min(one + other, args[0].numel()))
+        return None
+
     def follow(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
         """To be called behind each operator, with its fake result; whether values are known."""
         truth = _truth(func, args)
@@ -81,9 +116,16 @@ class KnownValues:
         small = not any(_too_large(leaf) for leaf in leaves)
         values = self.compute(func, args, kwargs) if small else None
         if values is None:
+            true = self._true_then(func, args)
             for tensor in _written(func, args, kwargs):
-                if isinstance(tensor, FakeTensor) and _KNOWN in tensor.__dict__:
-                    tensor.__dict__.pop(_KNOWN).valid[0] = False
+                if isinstance(tensor, FakeTensor):
+                    tensor.__dict__.pop(_TRUE, None)
+                    if _KNOWN in tensor.__dict__:
+                        tensor.__dict__.pop(_KNOWN).valid[0] = False
+            if func in (_aten.eq.Scalar, _aten.eq.Tensor):
+                leaves[0].__dict__[_COMPARED] = True
+            if true is not None:
+                leaves[0].__dict__[_TRUE] = true
             return False
         found = [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
         before = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, FakeTensor)]
