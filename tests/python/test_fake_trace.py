@@ -353,6 +353,33 @@ def test_a_sum_takes_the_block_of_an_operand_that_dies_at_once() -> None:
     assert device.events[3:] == [("-", 4096)]
 
 
+def test_a_sum_takes_the_block_of_an_operand_that_dies_after_the_other() -> None:
+    device = Counted()
+    blocks = Blocks(device)
+    left, right, kept, result = Storage(4096), Storage(4096), Storage(512), Storage(4096)
+    for storage in (left, right, kept):
+        blocks.see(storage)
+    blocks.see(result, sum_into=left)
+    del right, kept, storage
+    assert len(device.events) == 3
+    del left
+    assert device.events[3:] == [("-", 4096), ("-", 512)]
+    assert blocks.address(result) == 1
+
+
+def test_a_sum_whose_operand_stays_is_a_block_before_anything_is_freed() -> None:
+    device = Counted()
+    blocks = Blocks(device)
+    left, right, result = Storage(4096), Storage(4096), Storage(4096)
+    blocks.see(left)
+    blocks.see(right)
+    blocks.see(result, sum_into=left)
+    del right
+    blocks.settle()
+    assert device.events == [("+", 4096), ("+", 4096), ("+", 4096), ("-", 4096)]
+    del left
+
+
 def test_a_sum_is_a_block_where_anything_comes_between() -> None:
     device = Counted()
     blocks = Blocks(device)

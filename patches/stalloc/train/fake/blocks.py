@@ -29,6 +29,7 @@ class Blocks:
         self.were = False  # any, so far
         self._blocks: dict[int, int] = {}
         self._alive: dict[int, Any] = {}  # weak references, whose callbacks tell of the end
+        self._dead: list[Optional[int]] = []
         self._sum: Optional[tuple[int, int, int]] = None  # Note [Sums of gradients]: result, left operand, bytes
 
     def see(self, storage: Any, sum_into: Optional[Any] = None) -> None:
@@ -77,21 +78,32 @@ class Blocks:
 
     # Note [Sums of gradients]: where two gradients of one tensor meet, torch's engine adds into the first if it is an
     # ordinary tensor that nothing else holds. Fake ones are none, so a third is made, and the first dies at once. Where
-    # it does, and not before anything else happens, the sum has the first one's block, as in a real run.
+    # it does, before anything else is made, the sum has the first one's block, as in a real run. What dies meanwhile
+    # (the second one) is freed after that is known.
     def settle(self) -> None:
         """A sum whose left operand has not died at once is a block of its own."""
         if self._sum is not None:
             (key, _, size), self._sum = self._sum, None
             self._allocate(key, size)
+            self._free_dead()
 
     def _die(self, key: int) -> None:
         self._alive.pop(key, None)
         if self._sum is not None and self._sum[1] == key:
             self._blocks[self._sum[0]] = self._blocks.pop(key)
             self._sum = None
+            self._free_dead()
+            return
+        if self._sum is not None and self._sum[0] != key:
+            self._dead += [self._blocks.pop(key, None)]
             return
         self.settle()
         self._free(self._blocks.pop(key, None))
+
+    def _free_dead(self) -> None:
+        dead, self._dead = self._dead, []
+        for block in dead:
+            self._free(block)
 
     def _free(self, block: Optional[int]) -> None:
         if block is not None:

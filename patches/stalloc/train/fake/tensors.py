@@ -37,6 +37,8 @@ _FACTORIES = frozenset(
         ("rand", "default"),
     )
 )
+# What backward passes write into zeros: in place, but for fake tensors.
+_INTO_ZEROS = frozenset({_aten.index_add.default, _aten.scatter_add.default, _aten.index_put.default})
 _OF_VALUES = (fake_tensor.DynamicOutputShapeException, fake_tensor.DataDependentOutputException)
 _UNSUPPORTED = (
     fake_tensor.UnsupportedOperatorException,
@@ -229,7 +231,8 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
         if self._device == "cpu":
             for stage in kernels.stages(func, args, result):
                 self._blocks.see_copied(stage.copies, stage.blocked, stage.result.untyped_storage())
-        left = args[0].untyped_storage() if func is _aten.add.Tensor and _sums_gradients() else None
+        in_place = _sums_gradients() if func is _aten.add.Tensor else func in _INTO_ZEROS and _is_backward()
+        left = args[0].untyped_storage() if in_place else None
         for leaf in tree_leaves(result):
             if not isinstance(leaf, FakeTensor) or leaf.fake_device.type != self._device:
                 continue
@@ -249,9 +252,13 @@ def _bytes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
     return int(count)
 
 
+def _is_backward() -> bool:
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
 # Called by the engine itself: no Python function of a node, and no forward pass that a checkpoint repeats.
 def _sums_gradients() -> bool:
-    if torch._C._current_graph_task_id() == -1:
+    if not _is_backward():
         return False
     frame = sys._getframe(1)
     while frame is not None and any(
