@@ -36,8 +36,8 @@ class Sweep {
   std::size_t next_free_ = 0;
 };
 
-// The allocation after which most is live, of all blocks; the first of equals. All zero for a device without
-// allocations.
+// The allocation after which most is live, of all blocks; the first of equals, where iterations reach it in these. All
+// zero for a device without allocations.
 struct PeakMoment {
   Bytes live_bytes = 0;
   std::uint32_t event = 0;
@@ -46,11 +46,17 @@ struct PeakMoment {
 [[nodiscard]] inline PeakMoment FindPeakMoment(const DeviceTrace& device) {
   PeakMoment peak;
   Bytes live = 0;
+  bool was_in_set_up = true;
   Sweep sweep(device);
   for (SweepStep step; sweep.Next(&step);) {
     const Bytes bytes = device.allocations[step.allocation].bytes;
     live = step.is_free ? live - bytes : live + bytes;
-    if (live > peak.live_bytes) peak = {live, step.event, step.allocation};
+    if (step.is_free) continue;
+    const bool is_in_set_up = device.allocations[step.allocation].segment == 0;
+    const bool moves_on = was_in_set_up && !is_in_set_up && live == peak.live_bytes;
+    if (live <= peak.live_bytes && !moves_on) continue;
+    peak = {live, step.event, step.allocation};
+    was_in_set_up = is_in_set_up;
   }
   return peak;
 }

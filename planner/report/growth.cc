@@ -1,12 +1,15 @@
 #include "planner/report/growth.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "planner/analysis/cycle.h"
+#include "planner/analysis/sweep.h"
 
 namespace stalloc::planner {
 namespace {
@@ -164,6 +167,43 @@ std::vector<Bytes> LiveAtBegins(const std::map<Likeness, std::map<Bytes, Kind>>&
   return live;
 }
 
+constexpr double kMuch = 0.2;        // of the peak
+constexpr double kAllThrough = 0.6;  // of the iteration, between the first tenth of the bytes and the last
+constexpr std::uint64_t kEndParts = 10;
+
+bool IsOfPasses(MemoryClass memory_class) {
+  return memory_class == MemoryClass::kActivations || memory_class == MemoryClass::kTemporaries ||
+         memory_class == MemoryClass::kDynamic || memory_class == MemoryClass::kOther;
+}
+
+std::optional<GrowthInside> FindGrowthInside(const DeviceFacts& facts, const Segmentation& segmentation) {
+  const DeviceTrace& device = facts.device;
+  const PeakMoment peak = FindPeakMoment(device);
+  const std::uint32_t number = device.allocations[peak.allocation].segment;
+  const Segment& segment = segmentation.segments[number];
+  const std::uint64_t length = segment.end_event - segment.begin_event;
+  GrowthInside found;
+  std::vector<std::pair<std::uint64_t, Bytes>> made;  // when, ascending
+  for (std::uint32_t i = 0; i < device.allocations.size(); ++i) {
+    const Allocation& allocation = device.allocations[i];
+    if (allocation.segment != number || allocation.outside || !IsOfPasses(facts.blocks[i].memory_class)) continue;
+    if (allocation.event > peak.event || allocation.free_event <= peak.event) continue;
+    if (allocation.freed() && allocation.free_event + length / kEndParts < segment.end_event) continue;
+    if (found.blocks == 0 || allocation.bytes > device.allocations[found.allocation].bytes) found.allocation = i;
+    made.push_back({allocation.event, found.bytes});
+    found.bytes += allocation.bytes;
+    ++found.blocks;
+  }
+  if (static_cast<double>(found.bytes) < kMuch * static_cast<double>(peak.live_bytes)) return std::nullopt;
+  const auto when = [&](Bytes tenths) {  // so many tenths of the bytes were there
+    const auto behind = std::upper_bound(made.begin(), made.end(), found.bytes / 10 * tenths,
+                                         [](Bytes bytes, const auto& each) { return bytes < each.second; });
+    return std::prev(behind)->first;
+  };
+  const auto spread = static_cast<double>(when(9) - when(1));
+  return spread >= kAllThrough * static_cast<double>(length) ? std::optional(found) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Climb> FindClimb(const std::vector<Bytes>& values, std::size_t least) {
@@ -195,6 +235,7 @@ Growth FindGrowth(const DeviceFacts& facts, const Segmentation& segmentation, st
   growth.begin_live = LiveAtBegins(counter.kinds(), segmentation.segments.size());
   growth.leaks = LeakFinder(counter.kinds()).Find();
   if (growth.leaks.size() > most_leaks) growth.leaks.resize(most_leaks);
+  if (!facts.device.allocations.empty()) growth.inside = FindGrowthInside(facts, segmentation);
   return growth;
 }
 

@@ -37,9 +37,19 @@ struct Leak {
   double bytes = 0;         // more in an iteration
 };
 
+// Of the peak's iteration: blocks of passes that are made all through it and stay until its end. A graph that is
+// carried along, or several iterations that nobody marks: a forward pass is only a part of one, and its blocks go one
+// by one.
+struct GrowthInside {
+  Bytes bytes = 0;
+  std::uint64_t blocks = 0;
+  std::uint32_t allocation = 0;  // the largest of them
+};
+
 struct Growth {
   std::vector<Bytes> begin_live;  // by segment, at its begin
   std::vector<Leak> leaks;        // by bytes in an iteration, falling
+  std::optional<GrowthInside> inside;
 };
 
 [[nodiscard]] Growth FindGrowth(const DeviceFacts& facts, const Segmentation& segmentation, std::size_t most_leaks);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "planner/report/quantities.h"
 #include "planner/report/text_table.h"
+#include "planner/report/worth_text.h"
 #include "planner/report/wrap_text.h"
 
 namespace stalloc::planner {
@@ -227,8 +228,10 @@ std::string PackingText(const PackingReport& packing) {
   return text;
 }
 
-std::string DeviceText(const DeviceReport& device) {
-  std::string text = absl::StrCat("== ", Name(device.device), " ==\n", PeakText(device), "\n", HeldText(device), "\n");
+std::string DeviceText(const DeviceReport& device, Bytes card_bytes) {
+  const std::string worth = WorthText(device, nullptr, device.device < 0 ? 0 : card_bytes);
+  std::string text = absl::StrCat("== ", Name(device.device), " ==\n", worth.empty() ? "" : WrapText(worth), "\n",
+                                  PeakText(device), "\n", HeldText(device), "\n");
   if (device.packing.has_value()) {
     absl::StrAppend(&text, PackingText(*device.packing), "\n");
   }
@@ -271,7 +274,7 @@ std::string RankText(const RankReport& report) {
     absl::StrAppend(&text, WrapText(absl::StrCat("note: ", note)));
   }
   for (const DeviceReport& device : report.devices) {
-    absl::StrAppend(&text, "\n", DeviceText(device));
+    absl::StrAppend(&text, "\n", DeviceText(device, fingerprint.device_bytes));
   }
   return text;
 }

@@ -15,6 +15,7 @@
 #include "planner/report/rank_json.h"
 #include "planner/report/span_tables.h"
 #include "planner/report/unused_spans.h"
+#include "planner/report/worth_text.h"
 #include "planner/whatif/alternatives.h"
 #include "planner/whatif/micro_batch_fit.h"
 #include "planner/whatif/scaling.h"
@@ -38,8 +39,8 @@ class ViewWriter {
 
   // `fit` and `plan` may be null.
   void Write(const TracedRank& traced, const BlockUses& uses, std::uint32_t ranks, const MicroBatchFit* fit,
-             const DevicePlan* plan, bool every_block) {
-    json_.BeginObject().Key("device").Value(facts_.device.device);
+             const DevicePlan* plan, bool every_block, const std::string& worth) {
+    json_.BeginObject().Key("device").Value(facts_.device.device).Key("worth").Value(worth);
     json_.Key("events").Value(facts_.events).Key("end_ns").Value(facts_.clock.end_ns());
     json_.Key("roles").BeginArray();
     for (const std::string& role : facts_.roles) json_.Value(role);
@@ -305,6 +306,13 @@ class ViewWriter {
     Column("begin_live", growth.begin_live, [](Bytes bytes) { return bytes; });
     const auto fact = [&](const Leak& leak) -> const BlockFact& { return facts_.blocks[leak.allocation]; };
     json_.Key("needed_iterations").Value(kLeakIterations);
+    json_.Key("inside");
+    if (growth.inside.has_value()) {
+      json_.BeginObject().Key("bytes").Value(growth.inside->bytes).Key("blocks").Value(growth.inside->blocks);
+      json_.Key("stack").Value(stacks_.Of(facts_.blocks[growth.inside->allocation].stack)).EndObject();
+    } else {
+      json_.Null();
+    }
     Column("least_bytes", growth.leaks, [](const Leak& leak) { return leak.least_bytes; });
     Column("most_bytes", growth.leaks, [](const Leak& leak) { return leak.most_bytes; });
     Column("class", growth.leaks, [&](const Leak& leak) { return static_cast<int>(fact(leak).memory_class); });
@@ -400,6 +408,13 @@ const DevicePlan* PlanOf(const Plan* plan, DeviceIndex device) {
   return found == plan->devices.end() ? nullptr : &*found;
 }
 
+std::string WorthOf(const RankReport& report, DeviceIndex device, const DevicePlan* plan) {
+  const auto found = std::find_if(report.devices.begin(), report.devices.end(),
+                                  [&](const DeviceReport& each) { return each.device == device; });
+  if (found == report.devices.end()) return {};
+  return WorthText(*found, plan, device < 0 ? 0 : report.fingerprint.device_bytes);
+}
+
 std::optional<MicroBatchFit> FitTo(const DeviceFacts& facts, const std::optional<OtherRun>& other) {
   if (!other.has_value()) return std::nullopt;
   for (const DeviceTrace& device : other->traced->devices) {
@@ -426,8 +441,10 @@ std::string RunViewJson(const RankReport& report, const TracedRank& traced, cons
     const std::optional<MicroBatchFit> fit = FitTo(facts, options.other);
     const std::uint32_t ranks = options.ranks == 0 ? traced.head.fingerprint.world_size : options.ranks;
     const BlockUses uses(traced, device, recorded);
+    const DevicePlan* const plan = PlanOf(options.plan, device.device);
     ViewWriter(facts, &json)
-        .Write(traced, uses, ranks, fit ? &*fit : nullptr, PlanOf(options.plan, device.device), options.every_block);
+        .Write(traced, uses, ranks, fit ? &*fit : nullptr, plan, options.every_block,
+               WorthOf(report, device.device, plan));
   }
   json.EndArray().EndObject();
   return json.Take();

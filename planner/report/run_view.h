@@ -30,7 +30,7 @@ struct RunViewOptions {
   bool every_block = false;                     // class, layer and tensor of each; grows with the trace
 };
 
-// {"rank": as RankJson, "classes": [...], "devices": [{"device", "roles", "layers", "phases", "timeline",
+// {"rank": as RankJson, "classes": [...], "devices": [{"device", "worth", "roles", "layers", "phases", "timeline",
 // "peak_timeline", "near_peak", "held", "peak", "top_blocks", "unused", "layer_table", "alternatives", "scaling",
 // "fit", "growth", "iterations", "graph_pools", "plan", "blocks"}]}.
 [[nodiscard]] std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,

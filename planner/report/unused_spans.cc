@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "planner/analysis/cycle.h"
 #include "planner/analysis/sweep.h"
 #include "planner/facts/layer_pattern.h"
 
@@ -102,7 +103,11 @@ std::vector<Member> GroupSpans(const DeviceFacts& facts, const std::vector<Unuse
   for (const UnusedSpan& span : spans) {
     const Bytes bytes = facts.device.allocations[span.block].bytes;
     const BlockFact& fact = facts.blocks[span.block];
-    const Key key{span.kind, bytes, fact.memory_class, facts.role_of[fact.phase], patterns[fact.layer], fact.stack};
+    // One line of the program is one group, in the set-up's iteration and in the last one, too.
+    const bool has_line = fact.stack != 0;
+    const MemoryClass memory_class = has_line ? MemoryClass::kOther : fact.memory_class;
+    const Key key{span.kind, bytes, memory_class, has_line ? 0 : facts.role_of[fact.phase], patterns[fact.layer],
+                  fact.stack};
     const auto [found, is_new] = known.try_emplace(key, members.size());
     if (is_new) members.emplace_back();
     Member& member = members[found->second];
@@ -137,6 +142,31 @@ void KeepFirst(const std::vector<Member>& members, std::size_t most, const IsMor
 }
 
 bool IsJudged(const Allocation& allocation) { return (allocation.flags & (kAllocCaptured | kAllocParallel)) == 0; }
+
+// What blocks of one variable have in common: size, stack, and the operation that uses them last. Not their class,
+// which is another for the last iteration's blocks, whose end nobody sees.
+using Sister = std::tuple<Bytes, std::uint32_t, std::uint32_t>;
+
+Sister SisterOf(const DeviceFacts& facts, std::uint32_t block, std::uint32_t operation) {
+  return {facts.device.allocations[block].bytes, facts.blocks[block].stack, operation};
+}
+
+// A variable still holds its last block where the trace ends: it is as late as its sisters were.
+void AddUnended(const DeviceFacts& facts, const BlockUses& uses, std::vector<UnusedSpan>* spans) {
+  absl::flat_hash_set<Sister> late;
+  for (const UnusedSpan& span : *spans) {
+    if (span.kind == UnusedKind::kLate) late.insert(SisterOf(facts, span.block, span.before));
+  }
+  const auto end = static_cast<std::uint32_t>(facts.events);
+  for (std::uint32_t i = 0; i < facts.device.allocations.size() && !late.empty(); ++i) {
+    const Allocation& allocation = facts.device.allocations[i];
+    const std::span<const BlockUses::Use> used = uses.Of(i);
+    const bool ends = allocation.freed() && !FreedAtExit(facts.device, allocation);
+    if (used.empty() || ends || !IsJudged(allocation)) continue;
+    if (!late.contains(SisterOf(facts, i, used.back().operation))) continue;
+    spans->push_back({i, UnusedKind::kLate, used.back().event, end, used.back().operation, kNone});
+  }
+}
 
 }  // namespace
 
@@ -176,6 +206,7 @@ std::vector<UnusedSpan> FindUnusedSpans(const DeviceFacts& facts, const BlockUse
       add(UnusedKind::kLate, used.back().event, allocation.free_event, used.back().operation, kNone);
     }
   }
+  AddUnended(facts, uses, &spans);
   return spans;
 }
 

@@ -16,9 +16,10 @@ constexpr std::size_t kLeastRequests = 4;  // at either side of a turn
 struct Turn {
   std::uint32_t forward = 0;  // phases
   std::uint32_t backward = 0;
-  std::uint64_t begin_event = 0;   // of the last tenth of the forward pass
+  std::uint64_t begin_event = 0;   // of the last tenth of the forward pass, or of its last layer
   std::uint64_t middle_event = 0;  // where the backward pass begins
-  std::uint64_t end_event = 0;     // behind the first tenth of the backward pass
+  std::uint64_t end_event = 0;     // after the first tenth of the backward pass, or its first layer
+  bool by_layers = false;          // the loss is outside of all layers, and middle_event is after its own backward pass
 };
 
 // The blocks of each phase, in order.
@@ -40,17 +41,18 @@ class TurnFinder {
   TurnFinder(const DeviceFacts& facts, const std::vector<std::vector<std::uint32_t>>& blocks)
       : facts_(facts), spans_(facts.phases.spans()), blocks_(blocks) {}
 
-  [[nodiscard]] std::vector<Turn> Find() const {
-    std::vector<Turn> turns;
+  // Of each turn the ways in which it may be bounded, the likeliest first.
+  [[nodiscard]] std::vector<std::vector<Turn>> Find() const {
+    std::vector<std::vector<Turn>> turns;
     for (std::uint32_t i = 0; i < spans_.size(); ++i) {
       if (spans_[i].kind == PhaseKind::kForward) {
         std::uint32_t next = i + 1;
         while (next < spans_.size() && spans_[next].kind == PhaseKind::kBetween) ++next;
         if (next == spans_.size() || spans_[next].kind != PhaseKind::kBackward) continue;
         if (!SameMicrobatch(spans_[i].name, spans_[next].name)) continue;
-        Add(i, blocks_[i], next, blocks_[next], spans_[next].begin_event, &turns);
+        Add(i, blocks_[i], next, blocks_[next], spans_[next].begin_event, &turns.emplace_back());
       } else if (spans_[i].kind == PhaseKind::kUnmarked || spans_[i].kind == PhaseKind::kSetUp) {
-        AddUnmarked(i, &turns);
+        AddUnmarked(i, &turns.emplace_back());
       }
     }
     return turns;
@@ -69,11 +71,26 @@ class TurnFinder {
     turns->push_back({forward, backward, begin, middle, last < behind.size() ? event_of(behind[last]) : End(backward)});
   }
 
-  // Without marks of micro-batches the backward pass begins where the first layer's does.
+  // Without marks of micro-batches the backward pass begins where the first layer's does. The turn reaches from the
+  // last layer before it, which makes the logits, to the end of the first after it; or from one layer earlier, where
+  // the last is the loss itself.
   void AddUnmarked(std::uint32_t phase, std::vector<Turn>* turns) const {
-    for (const LayerEdge& edge : facts_.layers.edges()) {
-      if (!edge.begin || edge.pass != Pass::kBackward || edge.event < spans_[phase].begin_event) continue;
+    std::uint64_t last_layer = 0;
+    std::uint64_t layer_before = 0;
+    const std::vector<LayerEdge>& edges = facts_.layers.edges();
+    for (auto at = edges.begin(); at != edges.end(); ++at) {
+      const LayerEdge& edge = *at;
+      if (!edge.begin || edge.event < spans_[phase].begin_event) continue;
       if (edge.event >= End(phase)) return;
+      if (edge.pass != Pass::kBackward) {
+        layer_before = std::exchange(last_layer, edge.event);
+        continue;
+      }
+      const auto end = std::find_if(at, edges.end(), [](const LayerEdge& each) { return !each.begin; });
+      for (const std::uint64_t begin : {last_layer, layer_before}) {
+        if (begin == 0 || end == edges.end()) continue;
+        turns->push_back({phase, phase, begin, edge.event, end->event, true});
+      }
       const std::vector<std::uint32_t>& all = blocks_[phase];
       const auto middle = std::find_if(all.begin(), all.end(), [&](std::uint32_t block) {
         return facts_.device.allocations[block].event >= edge.event;
@@ -106,7 +123,9 @@ absl::flat_hash_set<Bytes> SizesOf(const Turn& turn, const DeviceFacts& facts, c
       Seen& seen = sizes[allocation.bytes];
       seen.elsewhere |= allocation.event < turn.begin_event || allocation.event >= turn.end_event ||
                         allocation.free_event > turn.end_event;
-      seen.through |= allocation.event < turn.middle_event && allocation.free_event >= turn.middle_event;
+      seen.through |=
+          allocation.event < turn.middle_event &&
+          (turn.by_layers ? allocation.event >= turn.begin_event : allocation.free_event >= turn.middle_event);
     }
   }
   absl::flat_hash_set<Bytes> found;
@@ -129,8 +148,18 @@ void AddGradients(const Turn& turn, const absl::flat_hash_set<Bytes>& sizes, con
     const Allocation& allocation = facts.device.allocations[block];
     if (allocation.event >= last_free) break;
     if (allocation.event < turn.middle_event || allocation.free_event < last_free) continue;
-    if (!sizes.contains(allocation.bytes)) gradients->push_back({turn.middle_event, block});
+    const std::uint64_t from = turn.by_layers ? turn.begin_event : turn.middle_event;
+    if (!sizes.contains(allocation.bytes)) gradients->push_back({from, block});
   }
+}
+
+// The first whose largest block is at least half of what any has; their number if none has one.
+std::size_t ChooseWay(const std::vector<absl::flat_hash_set<Bytes>>& sizes) {
+  std::vector<Bytes> largest;
+  for (const auto& found : sizes) largest.push_back(found.empty() ? 0 : *std::max_element(found.begin(), found.end()));
+  const Bytes most = largest.empty() ? 0 : *std::max_element(largest.begin(), largest.end());
+  const auto chosen = std::find_if(largest.begin(), largest.end(), [&](Bytes bytes) { return bytes >= most / 2; });
+  return most == 0 ? sizes.size() : static_cast<std::size_t>(chosen - largest.begin());
 }
 
 }  // namespace
@@ -138,13 +167,16 @@ void AddGradients(const Turn& turn, const absl::flat_hash_set<Bytes>& sizes, con
 TurnBlocks FindTurnBlocks(const DeviceFacts& facts) {
   const BlocksInPhases blocks = BlocksByPhase(facts);
   TurnBlocks found;
-  for (const Turn& turn : TurnFinder(facts, blocks).Find()) {
-    const absl::flat_hash_set<Bytes> sizes = SizesOf(turn, facts, blocks);
-    for (const Bytes bytes : sizes) {
-      found.sizes.insert({turn.forward, bytes});
-      found.sizes.insert({turn.backward, bytes});
+  for (const std::vector<Turn>& ways : TurnFinder(facts, blocks).Find()) {
+    std::vector<absl::flat_hash_set<Bytes>> sizes;
+    for (const Turn& turn : ways) sizes.push_back(SizesOf(turn, facts, blocks));
+    const std::size_t chosen = ChooseWay(sizes);
+    if (chosen == sizes.size()) continue;
+    for (const Bytes bytes : sizes[chosen]) {
+      found.sizes.insert({ways[chosen].forward, bytes});
+      found.sizes.insert({ways[chosen].backward, bytes});
     }
-    if (!sizes.empty()) AddGradients(turn, sizes, facts, blocks, &found.gradients);
+    AddGradients(ways[chosen], sizes[chosen], facts, blocks, &found.gradients);
   }
   std::stable_sort(found.gradients.begin(), found.gradients.end(),
                    [](const TurnGradient& a, const TurnGradient& b) { return a.turn_event < b.turn_event; });

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from stalloc.core.sizes import size
 from stalloc.tools.commands import options, viewed
-from stalloc.tools.report import advice, collect, figures, graphs, text
+from stalloc.tools.report import advice, collect, figures, findings, graphs, text
 from stalloc.tools.report.figures import device_name
 
 EXAMPLES = ("advise run1 --gpus 4",)
@@ -40,6 +40,9 @@ def run(arguments: argparse.Namespace) -> int:
             "device": device["device"],
             "peak_live_bytes": device["peak_live_bytes"],
             "peak_phase": device["peak_phase"],
+            "peak_often": figures.often(view, index),
+            "worth": view["devices"][index]["worth"],
+            "inside": findings.growth_inside(view, index),
             "advice": rows,
             "graphs": graphs.finding(view, index),
             "hint": advice.hint(view, index),
@@ -52,23 +55,36 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show(device: dict[str, Any], most: Optional[int]) -> None:
-    print(f"{device_name(device['device'])}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}\n")
+    name = device_name(device["device"])
+    often = f"; {device['peak_often']}" if device["peak_often"] else ""
+    print(text.wrapped(f"{name}: peak {size(device['peak_live_bytes'])} live in {device['peak_phase']}{often}"))
+    print(text.wrapped(device["worth"]) + "\n")
+    if device["inside"] is not None:
+        print(text.wrapped(device["inside"]) + "\n")
     found = device["advice"]
     shown = found[:most]
-    rows = [
-        (saves(row), ("at most " if row["at_least"] else "") + size(row["peak_bytes"]), row["what"], row["cost"])
-        for row in shown
-    ]
-    lines = text.table(("saves", "peak then", "change", "cost"), rows, text_columns=(2, 3)).splitlines()
-    print("\n".join(lines[:2]))
-    for line, row in zip(lines[2:], shown):
-        print(f"{line}\n    set: {row['how_to']}\n    known from: {row['how_known']}")
+    for row in shown:
+        _show_row(row)
+    if not found:
+        print("Nothing was found that lowers the peak by 1 % or more.")
     if len(shown) < len(found):
         print(f"and {len(found) - len(shown)} that save less (--all)")
     if device["graphs"] is not None:
         print("\n" + "\n    ".join(device["graphs"]["told"]))
     if device["hint"] is not None:
-        print(device["hint"])
+        print(text.wrapped(device["hint"]))
+
+
+def _show_row(row: dict[str, Any]) -> None:
+    saved = f"+{size(row['grows'])} in every iteration" if row["grows"] else saves(row)
+    least = "at most " if row["at_least"] else ""
+    after = f"peak then {least}{size(row['peak_bytes'])}" if row["of_live"] else f"held then {size(row['peak_bytes'])}"
+    print(saved if row["grows"] else f"{saved}, {after}")
+    print(text.wrapped(row["what"], 2))
+    for label, words in (("set", row["how_to"]), ("cost", row["cost"]), ("known from", row["how_known"])):
+        if words != "none":
+            print(text.wrapped(f"{label}: {words}", 4))
+    print()
 
 
 def saves(row: dict[str, Any]) -> str:

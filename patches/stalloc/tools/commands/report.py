@@ -188,6 +188,8 @@ def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     view["advice"] = [advice.advise(view, index, of_device) for index, of_device in enumerate(view["figures"])]
     view["graphs"] = [graphs.finding(view, index) for index in range(len(view["devices"]))]
     view["best_changes"] = [first_look.best_changes(rows) for rows in view["advice"]]
+    view["peak_often"] = [figures.often(view, index) for index in range(len(view["devices"]))]
+    view["inside"] = [findings.growth_inside(view, index) for index in range(len(view["devices"]))]
     view["hints"] = [first_look.hints(view, index) for index in range(len(view["devices"]))]
     known = tokens.read_tokens(directory, view["rank"]["rank"])
     view["iterations"] = [tokens.iteration_rows(drawn, known) for drawn in view["devices"]]

@@ -13,17 +13,18 @@ from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
 from stalloc.core.sizes import size
-from stalloc.tools.report import findings, graphs, how_to, splits, unused
+from stalloc.tools.report import findings, graphs, how_to, source_lines, splits, unused
 from stalloc.tools.report.arguments import configuration_of
 from stalloc.tools.report.configuration import Configuration
 
 BUS = 25e9  # bytes a second to the host; what PCIe 4.0 x16 moves in practice (31.5e9 without its overhead)
-_LEAST_SAVING = 0.002
+_LEAST_SAVING = 0.01
 _ALIKE = 0.01  # of the saving: layers that differ by less are one choice
 _MOST_SPLITS = 6
 _TRACED_BY_A_RUN = ("exact", "fast", "fake")  # others have no program that could be traced again
 _EARLY = "allocate it right before {}"
-_LATE = "del of what holds it, right behind {}"
+_LATE = "del of the variable that holds it, right after {}"
+_MARKED_LAYERS = {"", "optimizer_state"}  # layers that a trace has without STALLOC_TRACE_MODULES
 _IDLE = "t.cpu() and back, or torch.autograd.graph.save_on_cpu(pin_memory=True) where backward needs it"
 
 Told = tuple[str, str, float, str]  # what to do, what it costs, that as a share of an iteration, and what to set
@@ -40,6 +41,7 @@ class Advice:
     at_least: bool = False  # it may save more
     cost_share: float = 0.0  # of an iteration's time on the host
     of_live: bool = True  # saves_bytes are of what is live; else of what an allocator holds
+    grows: int = 0  # bytes more in every iteration: a run that goes on ends out of memory
     layers: str = dataclasses.field(default="", repr=False)  # that are recomputed
 
 
@@ -48,8 +50,8 @@ def advise(
 ) -> list[dict[str, Any]]:
     """Of one device, by bytes saved: the fields of Advice.
 
-    Savings of the live peak are of the whole run, played with the change; those of an allocator are of what the device
-    holds. They do not add up: two changes may remove the same peak.
+    What makes the run grow comes first. Savings of the live peak are of the whole run, played with the change; those of
+    an allocator are of what the device holds. They do not add up: two changes may remove the same peak.
 
     Args:
         view: the planner's JSON.
@@ -68,15 +70,19 @@ def advise(
     rows += _from_graphs(view["devices"][index]["graph_pools"], graphs.finding(view, index))
     rows += _from_splits(configuration, peak, gpus) if configuration else []
     rows += _from_leaks(findings.leaks(view, index), peak, _peak_segment(view["devices"][index]))
-    rows = [row for row in _merged(rows) if row.saves_bytes >= _LEAST_SAVING * peak]
-    return [dataclasses.asdict(row) for row in sorted(rows, key=lambda row: (-row.saves_bytes, row.cost_share))]
+    rows = [row for row in _merged(rows) if row.grows or row.saves_bytes >= _LEAST_SAVING * peak]
+    rows.sort(key=lambda row: (not row.grows, -row.saves_bytes, row.cost_share))
+    return [dataclasses.asdict(row) for row in rows]
 
 
 def hint(view: dict[str, Any], index: int) -> Optional[str]:
     """What the trace would have to have for more advice; None: nothing."""
-    if any(view["devices"][index]["layers"]) or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
+    if not set(view["devices"][index]["layers"]) <= _MARKED_LAYERS or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
         return None
-    return "which layers to recompute is not known: trace once more with STALLOC_TRACE_MODULES=1"
+    return (
+        "trace once more with STALLOC_TRACE_DETAIL=1: it tells which layers to recompute, whether the loss in parts helps, "
+        "and which variables hold what nothing uses any more"
+    )
 
 
 class _Played:
@@ -116,8 +122,8 @@ class _Played:
         rows = []
         for values in zip(*found.values()):
             entry = dict(zip(found, values))
-            if entry["kind"] == "free late" and self._drawn["unused"] is not None:
-                continue  # uses tell better than marks
+            if entry["kind"] == "free late" and entry["late"] != "after the optimizer" and self._drawn["unused"]:
+                continue  # uses tell better than marks, but of gradients, whose line is always the same
             how = f"{size(entry['at_peak'])} of the peak; the run played with the change"
             if entry["kind"] == "free late":
                 how = f"{size(entry['at_peak'])} of the peak, late by the marks (the trace has no uses); the run played"
@@ -130,19 +136,31 @@ class _Played:
         """From the uses of blocks: each kind as a whole, and groups of blocks that are alike."""
         table, live = self._drawn["unused"], self._drawn["peak"]["live_bytes"]
         how = "uses of blocks in the trace; the run played with the change"
-        what, peak = "allocate every block at its first use, and free it behind its last", table["early_and_late_peak"]
-        yield Advice(what, live - peak, peak, "none", how, "the rows below, all of them")
+        told = [advised for row in rows if (advised := self._unused(row)) is not None]
+        worth = [row for row in told if row.saves_bytes >= _LEAST_SAVING * live]
+        if len(worth) > 1:
+            what, peak = "allocate every block at its first use, and free it after its last", table["early_and_late_peak"]
+            yield Advice(what, live - peak, peak, "none", how, f"the {len(worth)} rows that are known from uses, all of them")
         if self._drawn["device"] >= 0:  # the CPU's memory is the host's
             cost, share = self._moved(table["idle_moved"])
             what, peak = "offload what is idle for long (at most so much)", table["idle_peak"]
             yield Advice(what, live - peak, peak, cost, how, _IDLE, cost_share=share)
-        whats = {"early": "allocate later", "late": "free earlier"}
-        for row in rows:
-            if row["kind"] in whats:
-                what = f"{whats[row['kind']]}, {unused.when(row)}: {unused.told(row)}"
-                at_peak = f"{size(row['at_peak'])} of the peak; {how}"
-                line = _EARLY.format(row["after"]) if row["kind"] == "early" else _LATE.format(row["before"])
-                yield Advice(what, row["saves_bytes"], row["peak"], "none", at_peak, line)
+        yield from told
+
+    def _unused(self, row: dict[str, Any]) -> Optional[Advice]:
+        """Of blocks that are alike; None of what lies idle, and of gradients, of which the marks have a row."""
+        if row["kind"] == "idle" or row["class"] == "gradients":
+            return None
+        how = f"{size(row['at_peak'])} of the peak; uses of blocks in the trace; the run played with the change"
+        if row["kind"] == "early":
+            what, line = f"allocate later, {unused.when(row)}: {unused.told(row)}", _EARLY.format(row["after"])
+        elif row["variables"]:
+            names = ", ".join(row["variables"])
+            what = f"free `{names}` ({row['call_site']}) after its last use, {row['before']}: nothing needs {unused.held(row)}"
+            line = f"del {names} right after that use; or give the value on without a name, as in loss_of(model(x))"
+        else:
+            what, line = f"free earlier, {unused.when(row)}: {unused.told(row)}", _LATE.format(row["before"])
+        return Advice(what, row["saves_bytes"], row["peak"], "none", how, line)
 
     def _moved(self, count: int) -> tuple[str, float]:
         """What it costs to bring so many bytes to the host and back in an iteration."""
@@ -204,26 +222,22 @@ class _Played:
         whats = {
             "after the backward": "free what outlives the backward pass of its micro-batch (outputs kept in variables)",
             "after the layer": "free activations where the backward pass of their layer ends",
-            "after the iteration": "let nothing live into the next iteration: del outputs and losses behind the "
-            "optimizer's step, zero_grad(set_to_none=True) there",
-            "after the optimizer": "free gradients behind the optimizer's step: zero_grad(set_to_none=True) there",
+            "after the iteration": "let nothing live into the next iteration: outputs and losses stay in their variables, "
+            "gradients until the next backward pass",
+            "after the optimizer": "free the gradients after the optimizer's step: they stay until zero_grad() is called",
         }
         yield f"{whats[entry['late']]}: {most}", "none", 0.0, how_to.LATE[entry["late"]]
 
 
+# Where there is a plan, what is to be done about the allocator is done.
 def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
     held = {row["name"]: row["held_bytes"] for row in of_device["allocators"]}
-    native = held["PyTorch native"]
-    known = "held on the device against PyTorch's native allocator; "
-    changes = [
-        ("expandable_segments", "let PyTorch's segments grow", "simulated from the trace", how_to.EXPANDABLE),
-        ("stalloc, planned", "run with the plan", "predicted by the planner", how_to.PLANNED),
-    ]
-    return [
-        Advice(what, native - held[name], held[name], "none", known + how, line, of_live=False)
-        for name, what, how, line in changes
-        if name in held
-    ]
+    if "stalloc, planned" in held:
+        return []
+    native, other = held["PyTorch native"], held["expandable_segments"]
+    how = "held on the device against PyTorch's native allocator; simulated from the trace"
+    what = "let PyTorch's segments grow"
+    return [Advice(what, native - other, other, "none", how, how_to.EXPANDABLE, of_live=False)]
 
 
 # What is live outside beside all that pools have had is held where nothing of them is lent, and is more than is live.
@@ -259,11 +273,23 @@ def _from_splits(config: Configuration, peak: int, gpus: Optional[int]) -> list[
 # What the iterations before the peak's have left is there at the peak.
 def _from_leaks(leaking: dict[str, Any], peak: int, peak_segment: int) -> list[Advice]:
     left = leaking["bytes_per_iteration"]
+    if left == 0:
+        return []
     saves = left * max(0, min(leaking["judged_iterations"], peak_segment - 1))
-    what = f"stop leaving {size(left)} behind in every iteration"
-    line = "stalloc report DIR --leaks names what stays; STALLOC_TRACE_STACKS=1 when tracing, where it was made"
-    how = f"left by the {peak_segment - 1} traced iterations before the peak; the run's own go on"
-    return [Advice(what, saves, peak - saves, "none", how, line)] if saves else []
+    what = f"stop leaving {size(left)} behind in every iteration: the run needs 1 GiB more after {(1 << 30) // left}"
+    how = f"left by the {max(0, peak_segment - 1)} traced iterations before the peak; the run's own go on"
+    return [Advice(what, saves, peak - saves, "none", how, _line_of_leak(leaking["groups"][0]), grows=left)]
+
+
+def _line_of_leak(group: dict[str, Any]) -> str:
+    if not group["call_site"]:
+        return "trace with STALLOC_TRACE_STACKS=1; then stalloc report DIR --leaks names the line"
+    names = source_lines.assigned(group["calls"], group["call_site"])
+    kept = f"what keeps `{', '.join(names)}`" if names else "what keeps it"
+    return (
+        f"made at {group['call_site']}: {kept} (a list, an attribute): append(x.item()) or x.detach().cpu(), for a tensor "
+        "with a graph keeps all of the graph; stalloc report DIR --leaks has the others"
+    )
 
 
 # Single layers of one kind that save as much each are one choice.

@@ -10,6 +10,7 @@ from stalloc.core.sizes import size
 
 _MAPPING_UNIT = 2 << 20
 LAST_RUN = "stalloc, last run"
+_AS_HIGH = 0.005  # of the peak: an iteration whose own is lower by less comes to it as well
 
 
 def device_name(number: int) -> str:
@@ -31,6 +32,16 @@ def device_figures(view: dict[str, Any], index: int) -> dict[str, Any]:
         "by_class": report["peak"]["by_class"],
         "allocators": _allocators(report, drawn, live, _measured(view["summary"], report["device"])),
     }
+
+
+def often(view: dict[str, Any], index: int) -> str:
+    """In how many iterations as much is live as at the peak: "each of 4 iterations comes to it"; "" if in no other."""
+    peaks = [count for count in view["devices"][index]["iterations"]["peak_live"][1:] if count]
+    most = view["rank"]["devices"][index]["peak"]["live_bytes"]
+    alike = sum(count >= (1 - _AS_HIGH) * most for count in peaks)
+    if alike < 2:
+        return ""
+    return f"each of {alike} iterations comes to it" if alike == len(peaks) else f"{alike} of {len(peaks)} iterations come to it"
 
 
 def detail(view: dict[str, Any], index: int) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
+
+from stalloc.core.sizes import size
 
 
 def leaks(view: dict[str, Any], index: int) -> dict[str, Any]:
@@ -45,6 +47,20 @@ def leaks(view: dict[str, Any], index: int) -> dict[str, Any]:
         "bytes_per_iteration": sum(int(group["bytes_per_iteration"]) for group in groups),
         "groups": groups,
     }
+
+
+def growth_inside(view: dict[str, Any], index: int) -> Optional[str]:
+    """A sentence where live memory grows from part to part of one iteration; None where it does not."""
+    inside = view["devices"][index]["growth"]["inside"]
+    if inside is None:
+        return None
+    site = view["devices"][index]["stacks"]["call_site"][inside["stack"]]
+    return (
+        f"{size(inside['bytes'])} of the peak's iteration are made all through it and stay until its end "
+        f"({inside['blocks']} blocks{', the largest at ' + site if site else ''}). If these are several iterations, call "
+        "stalloc.iteration() where each begins. If not, a graph is carried from one part to the next: "
+        "state = state.detach() between them lets go of it."
+    )
 
 
 def largest_scale(points: dict[str, Sequence[int]], room: float) -> float:

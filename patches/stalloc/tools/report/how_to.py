@@ -37,20 +37,19 @@ SHARD_ALL = (
 MEGATRON_SHARD_ALL = "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
 FUSED = "torch.optim.AdamW(..., fused=True); Trainer: optim='adamw_torch_fused'"
 LOSS_IN_PARTS = (
-    "part = lambda h, y: F.cross_entropy(head(h).float().flatten(0, -2), y.flatten(), reduction='sum'); "
+    "part = lambda h, y: F.cross_entropy(head(h).float(), y, reduction='sum'); "
     "loss = sum(torch.utils.checkpoint.checkpoint(part, h, y, use_reentrant=False) "
-    "for h, y in zip(hidden.chunk({parts}, 1), labels.chunk({parts}, 1))) / labels.numel(); "
+    "for h, y in zip(hidden.flatten(0, -2).chunk({parts}), labels.flatten().chunk({parts}))) / labels.numel(); "
     "transformers on a GPU: use_liger_kernel=True"
 )
 LATE = {
-    "after the backward": "behind loss.backward(): del of the variables that hold outputs (del outputs, logits)",
+    "after the backward": "after loss.backward(): del of the variables that hold outputs (del outputs, logits)",
     "after the layer": "tensors that backward needs: ctx.save_for_backward, not attributes of ctx or of modules; "
     "backward() without retain_graph=True",
-    "after the iteration": "behind optimizer.step(): del outputs, loss; optimizer.zero_grad(set_to_none=True)",
-    "after the optimizer": "optimizer.zero_grad(set_to_none=True) right behind optimizer.step()",
+    "after the iteration": "after optimizer.step(): del outputs, loss; optimizer.zero_grad()",
+    "after the optimizer": "optimizer.zero_grad() right after optimizer.step(), not after the next forward pass",
 }
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment"
-PLANNED = "stalloc plan DIR; then STALLOC_MODE=Alloc STALLOC_MODEL_INFO_PATH=DIR stalloc run ..."
 
 
 def path_in_model(layers: str, known: Collection[str]) -> str:

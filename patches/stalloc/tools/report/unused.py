@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stalloc.core.sizes import size
+from stalloc.tools.report import source_lines
 
 HOW = {"early": "allocated early", "late": "freed late", "idle": "idle"}
 _NUMBERS = ("bytes", "count", "events", "ns", "byte_seconds", "at_peak", "peak", "before", "after")
@@ -28,6 +29,9 @@ def rows(view: dict[str, Any], index: int) -> list[dict[str, Any]]:
             "layer": _layer(drawn["layers"][table["layer"][i]], table["layers"][i]),
             "tensor": table["name"][i],
             "call_site": drawn["stacks"]["call_site"][table["stack"][i]],
+            "variables": source_lines.assigned(
+                drawn["stacks"]["calls"][table["stack"][i]], drawn["stacks"]["call_site"][table["stack"][i]]
+            ),
             "saves_bytes": drawn["peak"]["live_bytes"] - table["peak"][i],
             **{key: table[key][i] for key in _NUMBERS},
         }
@@ -40,6 +44,11 @@ def told(row: dict[str, Any]) -> str:
     times = f", {row['count']} times" if row["count"] > 1 else ""
     places = [row["phase"], row["layer"], row["tensor"], row["call_site"]]
     return f"{row['class']} of {size(row['bytes'])}{times}: " + ", ".join(place for place in places if place)
+
+
+def held(row: dict[str, Any]) -> str:
+    """"its 32.00 MiB, 4 times"."""
+    return f"its {size(row['bytes'])}" + (f", {row['count']} times," if row["count"] > 1 else "") + " from there on"
 
 
 def when(row: dict[str, Any]) -> str:

@@ -34,7 +34,8 @@ const heldCard = (figures) => {
 };
 
 // What to set may be lines of code: two of them here, all in the tip and in the table of changes.
-const changeCard = (row) => card(row.of_live ? "what lowers the peak" : "what lowers what is held", `−${size(row.saves_bytes)}`,
+const changeCard = (row) => card(row.grows ? "this run grows in every iteration" : row.of_live ? "what lowers the peak" : "what lowers what is held",
+  row.grows ? `+${size(row.grows)}` : `−${size(row.saves_bytes)}`,
   element("span", { class: "change" }, row.what), line(`${row.at_least ? "at least so much; " : ""}cost: ${row.cost}`),
   row.how_to ? element("a", { class: "set", href: "#advice", title: row.how_to }, row.how_to) : null);
 
@@ -43,8 +44,9 @@ const firstLook = (view, device, index) => {
   const inner = path[path.length - 1], changes = view.best_changes[index], hints = view.hints[index];
   const where = path.length ? card(`where: ${path[0].label}`, size(path[0].bytes), line(`${share(path[0].bytes / device.peak.live_bytes)} of the peak`),
     path.length > 1 ? element("span", { title: inner.title }, `${inner.bytes === path[0].bytes ? "all" : size(inner.bytes)} of it ${inner.title.startsWith("in no module") ? "" : "in "}${path.slice(1).map((part) => part.label).join(".")}`) : null) : null;
-  return element("div", { id: "first" }, element("div", { class: "cards" },
-    card("peak of live bytes", size(device.peak.live_bytes), line(whenTold(figures.peak_phase)), line(`event ${count(device.peak.event)}, after ${time(device.peak.ns)}`)),
+  const grown = view.inside[index] ? element("p", { class: "hint" }, view.inside[index]) : null;
+  return element("div", { id: "first" }, element("p", { class: "worth" }, device.worth), grown, element("div", { class: "cards" },
+    card("peak of live bytes", size(device.peak.live_bytes), line(whenTold(figures.peak_phase)), view.peak_often[index] ? line(view.peak_often[index]) : null, line(`event ${count(device.peak.event)}, after ${time(device.peak.ns)}`)),
     where, ...changes.map(changeCard), heldCard(figures)),
     hints.length ? element("p", { class: "hint more" }, hints.join(" ")) : null);
 };
