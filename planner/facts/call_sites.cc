@@ -54,6 +54,15 @@ std::string CallSites::Stack(std::uint32_t stack_plus_one) const {
   return text;
 }
 
+std::uint32_t SiteNumbers::Of(std::uint32_t stack_plus_one) {
+  const auto [found, is_new] = by_stack_.try_emplace(stack_plus_one, 0);
+  if (is_new) {
+    const auto number = static_cast<std::uint32_t>(by_site_.size() + 1);
+    found->second = by_site_.try_emplace(calls_.Site(stack_plus_one), number).first->second;
+  }
+  return found->second;
+}
+
 std::uint32_t StackIndex::Of(std::uint32_t stack_plus_one) {
   const auto [found, is_new] = known_.try_emplace(stack_plus_one, static_cast<std::uint32_t>(stacks_.size()));
   if (is_new) stacks_.push_back(stack_plus_one);

@@ -25,6 +25,19 @@ class CallSites {
   const Trace& head_;
 };
 
+// Numbers the call sites of stacks: two stacks of one site have the same. 0: no stack.
+class SiteNumbers {
+ public:
+  // `calls` must outlive this.
+  explicit SiteNumbers(const CallSites& calls) : calls_(calls) {}
+  [[nodiscard]] std::uint32_t Of(std::uint32_t stack_plus_one);
+
+ private:
+  const CallSites& calls_;
+  absl::flat_hash_map<std::uint32_t, std::uint32_t> by_stack_ = {{0, 0}};
+  absl::flat_hash_map<std::string, std::uint32_t> by_site_;
+};
+
 // Gives the stacks that tables name small numbers, so that each text is written once. 0: no stack.
 class StackIndex {
  public:

@@ -7,7 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "planner/analysis/cycle.h"
 #include "planner/analysis/sweep.h"
 
@@ -33,7 +32,7 @@ using Likeness = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, TensorR
 
 class KindCounter {
  public:
-  KindCounter(const DeviceFacts& facts, const Segmentation& segmentation) : facts_(facts) {
+  KindCounter(const DeviceFacts& facts, const Segmentation& segmentation) : facts_(facts), sites_(facts.calls) {
     for (const Segment& segment : segmentation.segments) begins_.push_back(segment.begin_event);
   }
 
@@ -54,7 +53,7 @@ class KindCounter {
     const auto end = stays ? begins_.end() : std::upper_bound(begins_.begin(), begins_.end(), allocation.free_event);
     if (first == end) return;
     const BlockFact& fact = facts_.blocks[index];
-    const Likeness likeness{facts_.role_of[fact.phase], fact.layer, SiteOf(fact.stack), fact.role};
+    const Likeness likeness{facts_.role_of[fact.phase], fact.layer, sites_.Of(fact.stack), fact.role};
     Kind& kind = kinds_[likeness][allocation.bytes];
     if (kind.blocks.empty()) {
       kind.least_bytes = kind.most_bytes = allocation.bytes;
@@ -72,21 +71,10 @@ class KindCounter {
     for (const Bytes blocks : kind.blocks) kind.live.push_back(blocks * kind.most_bytes);
   }
 
-  std::uint32_t SiteOf(std::uint32_t stack) {
-    if (stack == 0) return 0;
-    const auto [known, is_new] = site_of_.try_emplace(stack, 0);
-    if (is_new) {
-      const auto number = static_cast<std::uint32_t>(sites_.size() + 1);
-      known->second = sites_.try_emplace(facts_.calls.Site(stack), number).first->second;
-    }
-    return known->second;
-  }
-
   const DeviceFacts& facts_;
   std::vector<std::uint64_t> begins_;
   std::map<Likeness, std::map<Bytes, Kind>> kinds_;
-  absl::flat_hash_map<std::uint32_t, std::uint32_t> site_of_;  // by stack
-  absl::flat_hash_map<std::string, std::uint32_t> sites_;
+  SiteNumbers sites_;
 };
 
 std::vector<Bytes> Judged(const std::vector<Bytes>& by_segment) {

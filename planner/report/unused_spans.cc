@@ -96,6 +96,7 @@ std::vector<Member> GroupSpans(const DeviceFacts& facts, const std::vector<Unuse
   using Key = std::tuple<UnusedKind, Bytes, MemoryClass, std::uint32_t, std::uint32_t, std::uint32_t>;
   absl::flat_hash_map<Key, std::size_t> known;
   std::vector<Member> members;
+  SiteNumbers sites(facts.calls);
   const std::vector<std::uint32_t> patterns = PatternNumbers(facts.layers.names());
   const auto time_of = [&](std::uint32_t event) {
     return event < facts.clock.time_ns.size() ? facts.clock.time_ns[event] : facts.clock.end_ns();
@@ -103,17 +104,18 @@ std::vector<Member> GroupSpans(const DeviceFacts& facts, const std::vector<Unuse
   for (const UnusedSpan& span : spans) {
     const Bytes bytes = facts.device.allocations[span.block].bytes;
     const BlockFact& fact = facts.blocks[span.block];
-    // One line of the program is one group, in the set-up's iteration and in the last one, too.
-    const bool has_line = fact.stack != 0;
-    const MemoryClass memory_class = has_line ? MemoryClass::kOther : fact.memory_class;
-    const Key key{span.kind, bytes, memory_class, has_line ? 0 : facts.role_of[fact.phase], patterns[fact.layer],
-                  fact.stack};
+    // What one line of the program leaves is one group, in the set-up's iteration and in the last one, too.
+    const bool by_line = span.kind == UnusedKind::kLate && fact.stack != 0;
+    const Key key =
+        by_line ? Key{span.kind, 0, MemoryClass::kOther, 0, 0, sites.Of(fact.stack)}
+                : Key{span.kind, bytes, fact.memory_class, facts.role_of[fact.phase], patterns[fact.layer], fact.stack};
     const auto [found, is_new] = known.try_emplace(key, members.size());
     if (is_new) members.emplace_back();
     Member& member = members[found->second];
     UnusedGroup& group = member.group;
     const std::int64_t ns = time_of(span.end) - time_of(span.begin);
-    if (is_new || span.end - span.begin > group.events) {
+    const Bytes largest = is_new ? 0 : facts.device.allocations[group.block].bytes;
+    if (bytes > largest || (bytes == largest && span.end - span.begin > group.events)) {
       group.kind = span.kind;
       group.block = span.block;
       group.before = span.before;

@@ -63,10 +63,11 @@ std::vector<Alternative> Candidates(const DeviceFacts& facts, std::uint32_t rank
   AddShards(ranks, &found);
   found.push_back(Make(AlternativeKind::kChunkLoss, 1 / kLossParts));
   found.back().turn = FindTurnBlocks(facts);
-  for (const LateKind late :
-       {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer, LateKind::kAfterIteration}) {
+  for (const LateKind late : {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer,
+                              LateKind::kAfterIteration, LateKind::kNoBackward}) {
     found.push_back(Make(AlternativeKind::kFreeLate));
     found.back().late = late;
+    found.back().at_least = late == LateKind::kNoBackward;  // blocks go within their layers, too
   }
   return found;
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 namespace stalloc::planner {
 namespace {
@@ -85,6 +87,63 @@ std::uint64_t VisitAfter(const std::vector<std::uint64_t>& ends, std::uint64_t b
   return found == ends.end() || *found > end ? kNever : *found;
 }
 
+// Forward passes of whole models that no backward pass follows, and the layers inside them.
+class ForwardOnly {
+ public:
+  explicit ForwardOnly(const DeviceFacts& facts) {
+    std::size_t depth = 0;
+    Visit visit;
+    absl::flat_hash_set<std::uint32_t> with_backward;
+    std::vector<Visit> open;  // forward passes of models whose backward pass may come
+    for (const LayerEdge& edge : facts.layers.edges()) {
+      if (!edge.begin) --depth;
+      if (depth == 0 && edge.begin) visit = {edge.name, edge.event, 0, {}};
+      if (depth == 0 && !edge.begin && edge.pass == Pass::kForward && edge.index != -1) {
+        visit.end = edge.event;
+        open.push_back(std::move(visit));
+      }
+      if (depth == 0 && edge.begin && edge.pass == Pass::kBackward) {
+        with_backward.insert(edge.name);
+        DropLast(edge.name, &open);
+      }
+      if (depth == 1 && !edge.begin) visit.layer_ends.push_back(edge.event);
+      if (edge.begin) ++depth;
+    }
+    // What no mark ever follows has no marks of its backward pass.
+    std::erase_if(open, [&](const Visit& each) { return !with_backward.contains(each.name); });
+    visits_ = std::move(open);
+  }
+
+  // Where a block of such a pass would be gone at the latest if it had no graph; kNever: it is of none, or goes with
+  // it.
+  [[nodiscard]] std::uint64_t EndOf(const Allocation& allocation) const {
+    const auto behind = std::upper_bound(visits_.begin(), visits_.end(), allocation.event,
+                                         [](std::uint64_t event, const Visit& visit) { return event < visit.begin; });
+    if (behind == visits_.begin()) return kNever;
+    const Visit& visit = *std::prev(behind);
+    if (allocation.event >= visit.end || allocation.free_event < visit.end) return kNever;
+    const auto own = std::upper_bound(visit.layer_ends.begin(), visit.layer_ends.end(), allocation.event);
+    if (visit.layer_ends.end() - own < 2) return kNever;  // of the last layer: its output
+    return *std::next(own);
+  }
+
+ private:
+  struct Visit {
+    std::uint32_t name = 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::vector<std::uint64_t> layer_ends;  // ascending
+  };
+
+  static void DropLast(std::uint32_t name, std::vector<Visit>* open) {
+    const auto last =
+        std::find_if(open->rbegin(), open->rend(), [&](const Visit& visit) { return visit.name == name; });
+    if (last != open->rend()) open->erase(std::next(last).base());
+  }
+
+  std::vector<Visit> visits_;  // ascending
+};
+
 // By its name or by the marks: without either an output that stays may look like one.
 bool IsSurelyGradient(const DeviceFacts& facts, std::uint32_t block) {
   const BlockFact& fact = facts.blocks[block];
@@ -108,6 +167,8 @@ const char* LateKindName(LateKind kind) {
       return "after the optimizer";
     case LateKind::kAfterIteration:
       return "after the iteration";
+    case LateKind::kNoBackward:
+      return "without a backward";
   }
   return "?";
 }
@@ -115,10 +176,16 @@ const char* LateKindName(LateKind kind) {
 std::vector<LateFree> FindLateFrees(const DeviceFacts& facts) {
   const PhaseEnds ends(facts);
   const std::vector<std::vector<std::uint64_t>> visits = BackwardVisits(facts.layers);
+  const ForwardOnly forward_only(facts);
   std::vector<LateFree> late;
   for (std::uint32_t i = 0; i < facts.blocks.size(); ++i) {
     const Allocation& allocation = facts.device.allocations[i];
     const BlockFact& fact = facts.blocks[i];
+    // One that still lives in the end is late where a graph alone keeps it.
+    if (const std::uint64_t end = forward_only.EndOf(allocation); end != kNever) {
+      late.push_back({i, LateKind::kNoBackward, end});
+      continue;
+    }
     if (!IsTransient(facts, allocation)) continue;
     LateFree found{i, LateKind::kAfterBackward, kNever};
     const auto consider = [&](LateKind kind, std::uint64_t event) {

@@ -8,6 +8,8 @@
 //                        forward pass has their room (zero_grad(set_to_none=True) behind the step, not before backward)
 //   after the iteration  what an iteration without marks of its passes leaves to the next one: gradients, or outputs
 //                        and losses in their variables until they are replaced
+//   without a backward   from a forward pass of the model that no backward pass follows, kept by its graph: under
+//                        torch.no_grad() a layer's blocks go where the next layer of the model ends, or before
 //
 // Blocks that outlive the next iteration are left out: they are state. Pure.
 #pragma once
@@ -20,8 +22,8 @@
 
 namespace stalloc::planner {
 
-enum class LateKind : std::uint8_t { kAfterBackward, kAfterLayer, kAfterOptimizer, kAfterIteration };
-inline constexpr std::size_t kLateKinds = 4;
+enum class LateKind : std::uint8_t { kAfterBackward, kAfterLayer, kAfterOptimizer, kAfterIteration, kNoBackward };
+inline constexpr std::size_t kLateKinds = 5;
 [[nodiscard]] const char* LateKindName(LateKind kind);  // "after the backward"
 
 struct LateFree {

@@ -109,6 +109,31 @@ TEST(GrowthTest, KeepsTheLargest) {
   EXPECT_EQ(growth.leaks[0].bytes, 4096);
 }
 
+TEST(GrowthTest, WhatIsMadeAllThroughAnIterationAndStaysUntilItsEndGrowsInside) {
+  std::string parts;
+  std::string frees;
+  for (int i = 0; i < 10; ++i) {
+    parts += "+a" + std::to_string(i) + "=4096 +t=512 -t ";
+    frees += "-a" + std::to_string(i) + " ";
+  }
+  const std::string loop = Repeat("I " + parts + frees + "O +t=512 -t ", 3);
+  const std::optional<GrowthInside> inside = GrowthOf("+w=4096 " + loop).inside;
+  ASSERT_TRUE(inside.has_value());
+  EXPECT_EQ(inside->bytes, 10 * 4096u);
+  EXPECT_EQ(inside->blocks, 10u);
+}
+
+TEST(GrowthTest, AForwardPassWhoseBlocksGoInItsBackwardPassDoesNotGrow) {
+  std::string forward;
+  std::string backward;
+  for (int i = 0; i < 10; ++i) {
+    forward += "+a" + std::to_string(i) + "=4096 +t=512 -t ";
+    backward += "+t=512 -t +g=1024 -g -a" + std::to_string(9 - i) + " ";
+  }
+  EXPECT_FALSE(GrowthOf("+w=4096 " + Repeat("I " + forward + backward + "O +t=512 -t ", 3)).inside.has_value());
+  EXPECT_FALSE(GrowthOf("+w=4096 " + Repeat("I " + forward + forward + "O ", 1)).inside.has_value());
+}
+
 TEST(GrowthTest, AClimbIsHigherThanBeforeAndGoesOn) {
   const auto climbs = [](const std::vector<Bytes>& values) { return FindClimb(values, kLeakRises).has_value(); };
   EXPECT_TRUE(climbs({1, 2, 3, 4, 5}));

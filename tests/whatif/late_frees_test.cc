@@ -51,6 +51,18 @@ TEST(LateFreesTest, WhatTheNextIterationReplacesWhereNoMarkTellsThePasses) {
   EXPECT_EQ(Late(facts), (LateBlocks{{1024, "after the iteration"}, {1536, "after the iteration"}}));
 }
 
+// m has the layers a, b and c. Their blocks stay until the forward pass's graph goes.
+TEST(LateFreesTest, AForwardPassWithoutABackwardPassKeepsItsGraph) {
+  const std::string forward = "L:m L:a +a=512 LE:a=1 L:b +b=1024 LE:b=1 L:c +c=2048 LE:c=1 LE:m=1 ";
+  const std::string trained = "I " + forward + "LB:m -c -b -a LE:m O +t=512 -t ";
+  EXPECT_EQ(Late(ScriptFacts("+w=4096 " + Repeat(trained + forward + "-c -b -a ", 3))),
+            (LateBlocks{{512, "without a backward"}, {512, "without a backward"}, {512, "without a backward"}}))
+      << "b goes with c's end, and c is the output";
+  EXPECT_EQ(Late(ScriptFacts("+w=4096 " + Repeat(trained, 3))), LateBlocks{});
+  EXPECT_EQ(Late(ScriptFacts("+w=4096 " + Repeat("I " + forward + "-c -b -a O +t=512 -t ", 3))), LateBlocks{})
+      << "no backward pass of it is marked anywhere";
+}
+
 TEST(LateFreesTest, StateIsNotLate) {
   const ScriptFacts facts("+w=4096 I F0 +s=512 B0 O " + Repeat("I F0 +a=512 B0 -a O ", 4));
   EXPECT_EQ(Late(facts), LateBlocks{});

@@ -43,6 +43,18 @@ TEST(TurnSizesTest, WithoutMicrobatchesLayersTellWhereTheTurnIs) {
   EXPECT_EQ(Sizes("I " + layers + "+g=1536 -g -l -e -d -c -b -a O +t=512 -t"), (std::set<Bytes>{}));
 }
 
+TEST(TurnSizesTest, ALossOutsideOfAllLayersIsBetweenTheLastAndItsBackwardPass) {
+  const std::string before = "I L:m +a=512 +b=1024 LE:m=0 L:head +l=4096 LE:head=0 ";
+  const std::string after = "-g -h +w=2048 LE:head LB:m -b -a O -w";
+  // More than four requests on either side: logits in another type, what the loss makes of them, and their gradients.
+  EXPECT_EQ(Sizes(before + "+f=8192 -l +s=8192 -f +n=512 -n +n=512 -n +n=512 -n +g=8192 -s +h=4096 LB:head " + after),
+            (std::set<Bytes>{4096, 8192}));
+  // The loss is a layer, too, and the logits are of the size of what it makes.
+  EXPECT_EQ(Sizes("I L:m +a=512 +b=1024 LE:m=0 L:head +l=8192 LE:head=0 L:loss +s=8192 LE:loss=0 +n=512 -n +n=512 -n "
+                  "+n=512 -n +n=512 -n LB:loss +g=8192 -s LE:loss LB:head -l -g +w=2048 LE:head LB:m -b -a O -w"),
+            (std::set<Bytes>{8192}));
+}
+
 TEST(TurnSizesTest, GradientsOfTheLayerThatMakesTheLogitsAreThereInAllParts) {
   // h: of the layer's weights; x: of its input. n comes when the logits and their gradient have gone.
   const ScriptFacts facts("I F0 +a=512 +l=8192 B0 +g=8192 -l +h=1024 +x=1536 -g +n=512 -n +p=640 -p -x -a O -h");

@@ -24,7 +24,8 @@ _MOST_SPLITS = 6
 _TRACED_BY_A_RUN = ("exact", "fast", "fake")  # others have no program that could be traced again
 _EARLY = "allocate it right before {}"
 _LATE = "del of the variable that holds it, right after {}"
-_MARKED_LAYERS = {"", "optimizer_state"}  # layers that a trace has without STALLOC_TRACE_MODULES
+_BY_MARKS = {"after the optimizer", "without a backward"}  # late frees whose line to write is always the same
+_COPY = "aten::clone"
 _IDLE = "t.cpu() and back, or torch.autograd.graph.save_on_cpu(pin_memory=True) where backward needs it"
 
 Told = tuple[str, str, float, str]  # what to do, what it costs, that as a share of an iteration, and what to set
@@ -77,7 +78,7 @@ def advise(
 
 def hint(view: dict[str, Any], index: int) -> Optional[str]:
     """What the trace would have to have for more advice; None: nothing."""
-    if not set(view["devices"][index]["layers"]) <= _MARKED_LAYERS or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
+    if "F" in view["devices"][index]["layer_table"]["pass"] or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
         return None
     return (
         "trace once more with STALLOC_TRACE_DETAIL=1: it tells which layers to recompute, whether the loss in parts helps, "
@@ -105,6 +106,7 @@ class _Played:
         timed = view["rank"]["fingerprint"]["trace_mode"] != "fake"  # its times are those of making it
         self._forward = _forward_shares(self._drawn) if timed else {}
         self._iteration_ns = _iteration_ns(self._drawn) if timed else 0
+        self._named = {group["call_site"] for group in findings.leaks(view, index)["groups"]} - {""}  # of what grows
 
     def rows(self) -> list[Advice]:
         told: dict[str, Callable[[dict[str, Any]], Iterable[Told]]] = {
@@ -122,8 +124,8 @@ class _Played:
         rows = []
         for values in zip(*found.values()):
             entry = dict(zip(found, values))
-            if entry["kind"] == "free late" and entry["late"] != "after the optimizer" and self._drawn["unused"]:
-                continue  # uses tell better than marks, but of gradients, whose line is always the same
+            if entry["kind"] == "free late" and entry["late"] not in _BY_MARKS and self._drawn["unused"]:
+                continue  # uses tell better
             how = f"{size(entry['at_peak'])} of the peak; the run played with the change"
             if entry["kind"] == "free late":
                 how = f"{size(entry['at_peak'])} of the peak, late by the marks (the trace has no uses); the run played"
@@ -138,7 +140,8 @@ class _Played:
         how = "uses of blocks in the trace; the run played with the change"
         told = [advised for row in rows if (advised := self._unused(row)) is not None]
         worth = [row for row in told if row.saves_bytes >= _LEAST_SAVING * live]
-        if len(worth) > 1:
+        reached = len(worth) == sum(row["saves_bytes"] >= _LEAST_SAVING * live for row in rows if row["kind"] != "idle")
+        if len(worth) > 1 and reached:  # a bound that its rows do not reach helps nobody
             what, peak = "allocate every block at its first use, and free it after its last", table["early_and_late_peak"]
             yield Advice(what, live - peak, peak, "none", how, f"the {len(worth)} rows that are known from uses, all of them")
         if self._drawn["device"] >= 0:  # the CPU's memory is the host's
@@ -148,19 +151,29 @@ class _Played:
         yield from told
 
     def _unused(self, row: dict[str, Any]) -> Optional[Advice]:
-        """Of blocks that are alike; None of what lies idle, and of gradients, of which the marks have a row."""
-        if row["kind"] == "idle" or row["class"] == "gradients":
+        """Of blocks that are alike; None of what lies idle, and of what other rows name."""
+        if row["kind"] == "idle" or row["class"] == "gradients" or row["call_site"] in self._named:
             return None
         how = f"{size(row['at_peak'])} of the peak; uses of blocks in the trace; the run played with the change"
         if row["kind"] == "early":
             what, line = f"allocate later, {unused.when(row)}: {unused.told(row)}", _EARLY.format(row["after"])
         elif row["variables"]:
-            names = ", ".join(row["variables"])
-            what = f"free `{names}` ({row['call_site']}) after its last use, {row['before']}: nothing needs {unused.held(row)}"
-            line = f"del {names} right after that use; or give the value on without a name, as in loss_of(model(x))"
+            what, line = self._kept(row)
+        elif row["layer"]:
+            return None  # a graph keeps it, or the module: no variable of the program
         else:
             what, line = f"free earlier, {unused.when(row)}: {unused.told(row)}", _LATE.format(row["before"])
-        return Advice(what, row["saves_bytes"], row["peak"], "none", how, line)
+        copied = row["before"] == _COPY  # what is copied to the host has no block at all
+        return Advice(what, row["saves_bytes"], row["peak"], "none", how, line, copied)
+
+    def _kept(self, row: dict[str, Any]) -> tuple[str, str]:
+        """What a variable keeps for nothing: what to do, and the line."""
+        names = ", ".join(row["variables"])
+        if row["before"] == _COPY:  # a copy that nothing has read
+            what = f"copy `{names}` ({row['call_site']}) to the host: nothing reads the copies on the device"
+            return what, "v.detach().cpu() in place of v.clone()"
+        what = f"free `{names}` ({row['call_site']}) after its last use, {row['before']}: nothing needs {unused.held(row)}"
+        return what, f"del {names} right after that use; or give the value on without a name, as in loss_of(model(x))"
 
     def _moved(self, count: int) -> tuple[str, float]:
         """What it costs to bring so many bytes to the host and back in an iteration."""
@@ -224,6 +237,7 @@ class _Played:
             "after the layer": "free activations where the backward pass of their layer ends",
             "after the iteration": "let nothing live into the next iteration: outputs and losses stay in their variables, "
             "gradients until the next backward pass",
+            "without a backward": "keep no graph of forward passes that no backward pass follows (an evaluation)",
             "after the optimizer": "free the gradients after the optimizer's step: they stay until zero_grad() is called",
         }
         yield f"{whats[entry['late']]}: {most}", "none", 0.0, how_to.LATE[entry["late"]]
