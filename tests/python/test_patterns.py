@@ -41,7 +41,7 @@ HABITS = {
     "evaluation": ("keep no graph of forward passes", "", "with torch.no_grad()"),
     "gathered": (
         "copy `state` (pattern_training.py:{line} gathered",
-        "            state = {name: value.cpu() if MENDED else value.clone() for name, value in model.state_dict().items()}",
+        "            state = {name: copy(value) for name, value in model.state_dict().items()}",
         "v.detach().cpu() in place of v.clone()",
     ),
 }

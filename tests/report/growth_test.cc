@@ -113,7 +113,7 @@ TEST(GrowthTest, WhatIsMadeAllThroughAnIterationAndStaysUntilItsEndGrowsInside) 
   std::string parts;
   std::string frees;
   for (int i = 0; i < 10; ++i) {
-    parts += "+a" + std::to_string(i) + "=4096 +t=512 -t ";
+    parts += "+a" + std::to_string(i) + "=4096 " + Repeat("+t=512 -t ", 20);
     frees += "-a" + std::to_string(i) + " ";
   }
   const std::string loop = Repeat("I " + parts + frees + "O +t=512 -t ", 3);

@@ -54,10 +54,10 @@ TEST(UnusedSpansTest, OneThatIsNeverFreedIsNotLate) {
 
 TEST(UnusedSpansTest, TheLastOneOfAVariableIsAsLateAsItsSisters) {
   // Events 0 and 42 allocate, 41 frees the first; both are used once.
-  const Used used("+a=65536 " + Pass(20) + "-a +b=65536 " + Pass(20), {{0, 1, 7}, {1, 43, 7}});
-  EXPECT_EQ(Spans(used), (std::vector<Span>{{0, "late", 1, 41}, {1, "late", 43, 83}}));
-  EXPECT_EQ(used.View().late_peak, 64 * kKiB + 512);
-  const Used other("+a=65536 " + Pass(20) + "-a +b=65536 " + Pass(20), {{0, 1, 7}, {1, 43, 8}});
+  const Used used("+a=65536 " + Pass(20) + "-a +b=65536 " + Pass(20), {{0, 1, 7}, {21, 43, 7}});
+  EXPECT_EQ(Spans(used), (std::vector<Span>{{0, "late", 1, 41}, {21, "late", 43, 83}}));
+  EXPECT_EQ(used.View().late_peak, 64 * kKiB);
+  const Used other("+a=65536 " + Pass(20) + "-a +b=65536 " + Pass(20), {{0, 1, 7}, {21, 43, 8}});
   EXPECT_EQ(Spans(other), (std::vector<Span>{{0, "late", 1, 41}})) << "another operation: another variable";
 }
 

@@ -20,16 +20,16 @@ TEST(WorthTextTest, SaysWhatEachAllocatorHoldsAndWhatAPlanSaves) {
   plan.predicted.efficiency = 0.5;
   EXPECT_EQ(
       WorthText(Held(10 * kGiB, 48 * kGiB, 24 * kGiB), &plan, 80 * kGiB),
-      "native would hold 48.0 GiB, expandable_segments 24.0 GiB, stalloc 20.0 GiB: worth 28.0 GiB against native, "
-      "4.00 GiB against expandable_segments; all of them fit the card's 80.0 GiB");
+      "native would hold 48.00 GiB, expandable_segments 24.00 GiB, stalloc 20.00 GiB: worth 28.00 GiB against native, "
+      "4.00 GiB against expandable_segments; all of them fit the card's 80.00 GiB");
 }
 
 TEST(WorthTextTest, WithoutAPlanItIsABound) {
   const std::string text = WorthText(Held(20 * kGiB, 48 * kGiB, 20 * kGiB), nullptr, 32 * kGiB);
   EXPECT_EQ(
       text,
-      "native would hold 48.0 GiB, expandable_segments 20.0 GiB, stalloc at least 20.0 GiB: worth 28.0 GiB against "
-      "native, nothing against expandable_segments; only expandable_segments and stalloc fit the card's 32.0 GiB");
+      "native would hold 48.00 GiB, expandable_segments 20.00 GiB, stalloc at least 20.00 GiB: worth 28.00 GiB against "
+      "native, nothing against expandable_segments; only expandable_segments and stalloc fit the card's 32.00 GiB");
 }
 
 TEST(WorthTextTest, SaysWhereNothingIsWon) {

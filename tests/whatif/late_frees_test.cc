@@ -56,8 +56,13 @@ TEST(LateFreesTest, AForwardPassWithoutABackwardPassKeepsItsGraph) {
   const std::string forward = "L:m L:a +a=512 LE:a=1 L:b +b=1024 LE:b=1 L:c +c=2048 LE:c=1 LE:m=1 ";
   const std::string trained = "I " + forward + "LB:m -c -b -a LE:m O +t=512 -t ";
   EXPECT_EQ(Late(ScriptFacts("+w=4096 " + Repeat(trained + forward + "-c -b -a ", 3))),
-            (LateBlocks{{512, "without a backward"}, {512, "without a backward"}, {512, "without a backward"}}))
-      << "b goes with c's end, and c is the output";
+            (LateBlocks{{512, "without a backward"},
+                        {1024, "without a backward"},
+                        {512, "without a backward"},
+                        {1024, "without a backward"},
+                        {512, "without a backward"},
+                        {1024, "without a backward"}}))
+      << "a is needed until b ends, b until c does, and c is the output";
   EXPECT_EQ(Late(ScriptFacts("+w=4096 " + Repeat(trained, 3))), LateBlocks{});
   EXPECT_EQ(Late(ScriptFacts("+w=4096 " + Repeat("I " + forward + "-c -b -a O +t=512 -t ", 3))), LateBlocks{})
       << "no backward pass of it is marked anywhere";

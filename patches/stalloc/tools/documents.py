@@ -76,6 +76,9 @@ class DeviceAdvice(TypedDict):
     device: int
     peak_live_bytes: int
     peak_phase: str
+    peak_often: str
+    worth: str
+    inside: Optional[str]
     advice: list[Advice]
     graphs: Optional[GraphFinding]
     hint: Optional[str]
@@ -147,6 +150,7 @@ class DeviceWhatIf(TypedDict):
     fit: Optional[MicroBatchFit]
     certainty: CertaintyDocument
     allocators: list[AllocatorFits]
+    worth: str
     changes: list[Change]
     graphs: Optional[GraphChoice]
 
@@ -353,6 +357,7 @@ class RankRow(TypedDict):
 
 class ViewDevice(TypedDict):
     device: int
+    worth: str
     events: int
     end_ns: int
     roles: list[str]
@@ -391,6 +396,8 @@ class _View(TypedDict):
     advice: list[list[Advice]]
     graphs: list[Optional[GraphFinding]]
     best_changes: list[list[Advice]]
+    peak_often: list[str]
+    inside: list[Optional[str]]
     hints: list[list[str]]
     iterations: list[list[Written]]
     correlation: list[Optional[float]]

@@ -14,7 +14,8 @@ EXAMPLES = ("advise run1 --gpus 4",)
 
 _EPILOG = """
 Each row is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
-a Megatron-LM model are estimated (options after -- change its configuration). Savings do not add up.
+a Megatron-LM model are estimated (options after -- change its configuration). Savings do not add up. A run that grows
+is named first; a row saves 1 % of the peak or more.
 Where a row says "at least", the trace does not tell all, and the worse was taken. Which layers to recompute is known of
 traces with STALLOC_TRACE_MODULES=1. Costs in time are of the host, as far as marks see them. With STALLOC_TRACE_USES=1
 a trace knows which operations use a block; without, late is what outlives a mark that ends its use. Of captured CUDA

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from pathlib import Path
 from typing import Any, Optional
 
@@ -33,7 +32,6 @@ advise knows is tried: layers recomputed or offloaded, state offloaded or shared
 (options behind -- change it).
 """
 _MOST = 12
-_WIDTH = 120
 _TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
 
 
@@ -120,6 +118,7 @@ def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> 
         "fit": fit,
         "certainty": certainty.of_traces(points, _ratio(arguments), other_peak, hint=hint).document(),
         "allocators": rows,
+        "worth": view["devices"][index]["worth"],
         "changes": _changes(view, index, of_device, arguments),
     }
 
@@ -163,6 +162,7 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
         f"{worded(device['certainty']['peak'], size(device['peak_of_twice']))} with twice the micro-batch; "
         f"memory {size(arguments.memory)}"
     )
+    print(text.wrapped(device["worth"]))
     fit, sure = device["fit"], device["certainty"]
     if fit is not None:
         off = fit["fitted_peak_bytes"] / fit["other_peak_bytes"] - 1
@@ -189,7 +189,7 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
     header = ("allocator", "holds", "fits", largest, f"micro-batch (traced {arguments.micro_batch})")
     print(text.table(header, rows), end="")
     if sure["note"]:
-        print(f"\n{textwrap.fill(sure['note'], _WIDTH)}")
+        print(f"\n{text.wrapped(sure['note'])}")
     if device["changes"]:
         _show_changes(device)
     if device["graphs"] is not None:
@@ -198,16 +198,13 @@ def _show(device: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 
 def _show_changes(device: dict[str, Any]) -> None:
-    rows = [
-        (
-            row["what"],
-            ("at most " if row["at_least"] else "") + size(row["peak_bytes"]),
-            ", ".join(row["fits"]) or "none",
-            row["cost"],
-        )
-        for row in device["changes"]
-    ]
+    rows = device["changes"]
     print("\nwith one change, it would be (stalloc advise: what to set for each)\n")
-    print(text.table(("change", "live", "fits under", "cost"), rows[:_MOST], text_columns=(0, 2, 3)), end="")
+    for row in rows[:_MOST]:
+        least = "at most " if row["at_least"] else ""
+        print(f"{least}{size(row['peak_bytes'])} live, fits under {', '.join(row['fits']) or 'none'}")
+        print(text.wrapped(row["what"], 2))
+        if row["cost"] != "none":
+            print(text.wrapped(f"cost: {row['cost']}", 4))
     if len(rows) > _MOST:
         print(f"and {len(rows) - _MOST} that save less (--json)")

@@ -78,11 +78,12 @@ def advise(
 
 def hint(view: dict[str, Any], index: int) -> Optional[str]:
     """What the trace would have to have for more advice; None: nothing."""
-    if "F" in view["devices"][index]["layer_table"]["pass"] or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
+    has_modules = "F" in view["devices"][index]["layer_table"]["pass"]
+    if has_modules or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
         return None
     return (
-        "trace once more with STALLOC_TRACE_DETAIL=1: it tells which layers to recompute, whether the loss in parts helps, "
-        "and which variables hold what nothing uses any more"
+        "trace once more with STALLOC_TRACE_DETAIL=1: it tells which layers to recompute, whether the loss in parts "
+        "helps, and which variables hold what nothing uses any more"
     )
 
 
@@ -142,8 +143,13 @@ class _Played:
         worth = [row for row in told if row.saves_bytes >= _LEAST_SAVING * live]
         reached = len(worth) == sum(row["saves_bytes"] >= _LEAST_SAVING * live for row in rows if row["kind"] != "idle")
         if len(worth) > 1 and reached:  # a bound that its rows do not reach helps nobody
-            what, peak = "allocate every block at its first use, and free it after its last", table["early_and_late_peak"]
-            yield Advice(what, live - peak, peak, "none", how, f"the {len(worth)} rows that are known from uses, all of them")
+            what, peak = (
+                "allocate every block at its first use, and free it after its last",
+                table["early_and_late_peak"],
+            )
+            yield Advice(
+                what, live - peak, peak, "none", how, f"the {len(worth)} rows that are known from uses, all of them"
+            )
         if self._drawn["device"] >= 0:  # the CPU's memory is the host's
             cost, share = self._moved(table["idle_moved"])
             what, peak = "offload what is idle for long (at most so much)", table["idle_peak"]
@@ -172,7 +178,9 @@ class _Played:
         if row["before"] == _COPY:  # a copy that nothing has read
             what = f"copy `{names}` ({row['call_site']}) to the host: nothing reads the copies on the device"
             return what, "v.detach().cpu() in place of v.clone()"
-        what = f"free `{names}` ({row['call_site']}) after its last use, {row['before']}: nothing needs {unused.held(row)}"
+        what = (
+            f"free `{names}` ({row['call_site']}) after its last use, {row['before']}: nothing needs {unused.held(row)}"
+        )
         return what, f"del {names} right after that use; or give the value on without a name, as in loss_of(model(x))"
 
     def _moved(self, count: int) -> tuple[str, float]:
@@ -235,10 +243,10 @@ class _Played:
         whats = {
             "after the backward": "free what outlives the backward pass of its micro-batch (outputs kept in variables)",
             "after the layer": "free activations where the backward pass of their layer ends",
-            "after the iteration": "let nothing live into the next iteration: outputs and losses stay in their variables, "
-            "gradients until the next backward pass",
+            "after the iteration": "let nothing live into the next iteration: outputs and losses stay in their "
+            "variables, gradients until the next backward pass",
             "without a backward": "keep no graph of forward passes that no backward pass follows (an evaluation)",
-            "after the optimizer": "free the gradients after the optimizer's step: they stay until zero_grad() is called",
+            "after the optimizer": "free the gradients after the optimizer's step: they stay until zero_grad()",
         }
         yield f"{whats[entry['late']]}: {most}", "none", 0.0, how_to.LATE[entry["late"]]
 
@@ -301,8 +309,8 @@ def _line_of_leak(group: dict[str, Any]) -> str:
     names = source_lines.assigned(group["calls"], group["call_site"])
     kept = f"what keeps `{', '.join(names)}`" if names else "what keeps it"
     return (
-        f"made at {group['call_site']}: {kept} (a list, an attribute): append(x.item()) or x.detach().cpu(), for a tensor "
-        "with a graph keeps all of the graph; stalloc report DIR --leaks has the others"
+        f"made at {group['call_site']}: {kept} (a list, an attribute): append(x.item()) or x.detach().cpu(), for a "
+        "tensor with a graph keeps all of the graph; stalloc report DIR --leaks has the others"
     )
 
 

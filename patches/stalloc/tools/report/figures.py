@@ -41,7 +41,11 @@ def often(view: dict[str, Any], index: int) -> str:
     alike = sum(count >= (1 - _AS_HIGH) * most for count in peaks)
     if alike < 2:
         return ""
-    return f"each of {alike} iterations comes to it" if alike == len(peaks) else f"{alike} of {len(peaks)} iterations come to it"
+    return (
+        f"each of {alike} iterations comes to it"
+        if alike == len(peaks)
+        else f"{alike} of {len(peaks)} iterations come to it"
+    )
 
 
 def detail(view: dict[str, Any], index: int) -> dict[str, Any]:

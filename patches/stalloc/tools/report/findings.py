@@ -55,9 +55,10 @@ def growth_inside(view: dict[str, Any], index: int) -> Optional[str]:
     if inside is None:
         return None
     site = view["devices"][index]["stacks"]["call_site"][inside["stack"]]
+    blocks = f"{inside['blocks']} blocks{', the largest at ' + site if site else ''}"
     return (
         f"{size(inside['bytes'])} of the peak's iteration are made all through it and stay until its end "
-        f"({inside['blocks']} blocks{', the largest at ' + site if site else ''}). If these are several iterations, call "
+        f"({blocks}). If these are several iterations, call "
         "stalloc.iteration() where each begins. If not, a graph is carried from one part to the next: "
         "state = state.detach() between them lets go of it."
     )

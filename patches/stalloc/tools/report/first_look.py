@@ -13,8 +13,10 @@ _TRACED_BY_A_RUN = ("exact", "fast", "fake")  # others have no program that coul
 
 
 def best_changes(advice: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first rows of `advise`, each of another kind: a second layer to recompute is no second idea. What makes the run
-    grow goes first, then what lowers the peak itself, then what lowers only what is held for it."""
+    """The first rows of `advise`, each of another kind: a second layer to recompute is no second idea.
+
+    What makes the run grow goes first, then what lowers the peak itself, then what lowers only what is held for it.
+    """
     kinds: dict[str, dict[str, Any]] = {}
     for row in advice:
         kinds.setdefault(row["what"].split()[0], row)

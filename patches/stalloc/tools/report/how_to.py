@@ -47,7 +47,7 @@ LATE = {
     "after the layer": "tensors that backward needs: ctx.save_for_backward, not attributes of ctx or of modules; "
     "backward() without retain_graph=True",
     "after the iteration": "after optimizer.step(): del outputs, loss; optimizer.zero_grad()",
-    "without a backward": "with torch.no_grad(): around the evaluation; model(x) alone builds a graph that keeps all of it",
+    "without a backward": "with torch.no_grad(): around the evaluation; else model(x) keeps a graph of all of it",
     "after the optimizer": "optimizer.zero_grad() right after optimizer.step(), not after the next forward pass",
 }
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment"

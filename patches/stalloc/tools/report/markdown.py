@@ -59,11 +59,20 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     place = f" ({view['place']})" if view.get("place") else ""
     lines = [f"## Rank {view['rank']['rank']}{place}, {name}", ""]
     often = f"; {view['peak_often'][index]}" if view["peak_often"][index] else ""
-    lines += [f"Peak: {size(live)} ({live} bytes) live in {of_device['peak_phase']}{often}.", "", f"{drawn['worth']}.", ""]
+    lines += [
+        f"Peak: {size(live)} ({live} bytes) live in {of_device['peak_phase']}{often}.",
+        "",
+        f"{drawn['worth']}.",
+        "",
+    ]
     lines += [view["inside"][index], ""] if view["inside"][index] else []
     for row in view["best_changes"][index]:
         least = "at least " if row["at_least"] else ""
-        more = f"{size(row['grows'])} more in every iteration" if row["grows"] else f"{least}{size(row['saves_bytes'])} less"
+        more = (
+            f"{size(row['grows'])} more in every iteration"
+            if row["grows"]
+            else f"{least}{size(row['saves_bytes'])} less"
+        )
         lines += [f"- {more}: {row['what']}"]
     lines += ["", *([" ".join(view["hints"][index]), ""] if view["hints"][index] else [])]
     lines += _table(

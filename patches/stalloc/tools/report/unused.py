@@ -47,8 +47,10 @@ def told(row: dict[str, Any]) -> str:
 
 
 def held(row: dict[str, Any]) -> str:
-    """"its up to 32.00 MiB from there on"."""
-    return f"its {size(row['bytes'])} from there on" if row["count"] == 1 else f"its blocks of up to {size(row['bytes'])}"
+    """ "its up to 32.00 MiB from there on"."""
+    return (
+        f"its {size(row['bytes'])} from there on" if row["count"] == 1 else f"its blocks of up to {size(row['bytes'])}"
+    )
 
 
 def when(row: dict[str, Any]) -> str:
