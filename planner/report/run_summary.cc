@@ -10,6 +10,8 @@
 #include "planner/report/quantities.h"
 #include "planner/report/rank_json.h"
 #include "planner/report/text_table.h"
+#include "planner/report/worth_text.h"
+#include "planner/report/wrap_text.h"
 
 namespace stalloc::planner {
 namespace {
@@ -59,6 +61,26 @@ std::string EqualRanksText(const std::vector<RankOutcome>& outcomes) {
   return text;
 }
 
+// Of the rank and device that needs most.
+std::string WorthOfMost(const std::vector<RankOutcome>& outcomes) {
+  const RankReport* of_rank = nullptr;
+  const DeviceReport* most = nullptr;
+  for (const RankOutcome& outcome : outcomes) {
+    if (!outcome.report.has_value()) continue;
+    for (const DeviceReport& device : outcome.report->devices) {
+      if (most != nullptr && device.peak.live_bytes <= most->peak.live_bytes) continue;
+      of_rank = &*outcome.report;
+      most = &device;
+    }
+  }
+  if (most == nullptr) return {};
+  const Bytes card = most->device == kCpuDevice ? 0 : of_rank->fingerprint.device_bytes;
+  const std::string worth = WorthText(*most, nullptr, card);
+  if (worth.empty()) return {};
+  const std::string rank = outcomes.size() > 1 ? absl::StrCat("rank ", of_rank->fingerprint.rank, ": ") : "";
+  return absl::StrCat(WrapText(rank + worth), "\n");
+}
+
 }  // namespace
 
 std::string RanksText(const std::vector<std::uint32_t>& ranks) {
@@ -89,7 +111,7 @@ std::string SummaryTable(const std::vector<RankOutcome>& outcomes) {
       AddDevice(outcome, device, &table);
     }
   }
-  return table.Render() + EqualRanksText(outcomes);
+  return WorthOfMost(outcomes) + table.Render() + EqualRanksText(outcomes);
 }
 
 std::string SummaryJson(const std::vector<RankOutcome>& outcomes) {

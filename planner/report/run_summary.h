@@ -21,6 +21,7 @@ struct RankOutcome {
 // "0-3, 7, 9-1021 by 4": ascending.
 [[nodiscard]] std::string RanksText(const std::vector<std::uint32_t>& ranks);
 
+// Above it, whether a plan is worth it, for the rank that needs most (worth_text.h).
 // Columns: rank, device, requests per iteration, peak, arena, lower bound, ratio, predicted E, E when traced, seconds.
 // A line below tells which ranks are equal to one of the table.
 [[nodiscard]] std::string SummaryTable(const std::vector<RankOutcome>& outcomes);

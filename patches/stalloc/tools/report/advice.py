@@ -248,7 +248,8 @@ class _Played:
             "without a backward": "keep no graph of forward passes that no backward pass follows (an evaluation)",
             "after the optimizer": "free the gradients after the optimizer's step: they stay until zero_grad()",
         }
-        yield f"{whats[entry['late']]}: {most}", "none", 0.0, how_to.LATE[entry["late"]]
+        what = whats[entry["late"]] if entry["late"] in _BY_MARKS else f"{whats[entry['late']]}: {most}"
+        yield what, "none", 0.0, how_to.LATE[entry["late"]]
 
 
 # Where there is a plan, what is to be done about the allocator is done.
@@ -298,7 +299,7 @@ def _from_leaks(leaking: dict[str, Any], peak: int, peak_segment: int) -> list[A
     if left == 0:
         return []
     saves = left * max(0, min(leaking["judged_iterations"], peak_segment - 1))
-    what = f"stop leaving {size(left)} behind in every iteration: the run needs 1 GiB more after {(1 << 30) // left}"
+    what = f"stop leaving {size(left)} behind in every iteration: 1 GiB more after {(1 << 30) // left} of them"
     how = f"left by the {max(0, peak_segment - 1)} traced iterations before the peak; the run's own go on"
     return [Advice(what, saves, peak - saves, "none", how, _line_of_leak(leaking["groups"][0]), grows=left)]
 
