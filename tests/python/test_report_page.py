@@ -96,6 +96,7 @@ def _meet(one: dict[str, float], other: dict[str, float]) -> bool:
 def test_legends_stand_clear_of_their_plots(shown: Shown) -> None:
     for name in PLOTS:
         areas = shown.boxes(f"#{name} .cartesianlayer .gridlayer, #{name} .heatmaplayer image, #{name} .scatterlayer")
+        areas += shown.boxes(f"#{name} .xtitle")
         for legend in shown.boxes(f"#{name} .legend"):
             for area in areas:
                 assert not _meet(legend, area), f"{name}: {legend} {area}"

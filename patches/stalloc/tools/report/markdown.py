@@ -127,6 +127,7 @@ def _advice(view: dict[str, Any], index: int) -> list[str]:
     rows = (
         (
             ("at least " if row["at_least"] else "") + size(row["saves_bytes"]),
+            "live" if row["of_live"] else "held",
             row["what"],
             row["how_to"],
             row["cost"],
@@ -134,7 +135,9 @@ def _advice(view: dict[str, Any], index: int) -> list[str]:
         )
         for row in view["advice"][index]
     )
-    return ["### What would lower it", "", *_table(["saves", "change", "set", "cost", "known from"], rows)]
+    if not view["advice"][index]:
+        return ["### What would lower it", "", "Nothing was found that lowers the peak by 1 % or more.", ""]
+    return ["### What would lower it", "", *_table(["saves", "of", "change", "set", "cost", "known from"], rows)]
 
 
 def _largest(view: dict[str, Any], drawn: dict[str, Any]) -> list[str]:

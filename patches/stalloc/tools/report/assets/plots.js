@@ -9,7 +9,7 @@ const layout = (more) => ({
   hoverlabel: { font: { size: 13 } },
   // Where the page is narrow, legends wrap and stand clear below the axis.
   ...(narrow()
-    ? { margin: { l: 54, r: 8, t: 24, b: 52 }, legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { size: 12 } } }
+    ? { margin: { l: 54, r: 8, t: 24, b: 52 }, legend: { orientation: "h", y: -0.36, yanchor: "top", x: 0, font: { size: 12 } } }
     : { margin: { l: 76, r: 20, t: 60, b: 52 }, legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 13 } } }),
   ...(touched() ? { dragmode: false } : {}),
   ...more,

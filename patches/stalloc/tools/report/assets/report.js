@@ -240,8 +240,9 @@ const adviceSection = (view, index) => {
     ? `Every iteration leaves ${size(leaks.bytes_per_iteration)} behind: ${leaks.groups.slice(0, 3).map((group) => `${group.blocks_per_iteration} × ${size(group.bytes)} (${group.class}, ${group.layer || group.phase})`).join(", ")}.`
     : leaks.enough_iterations ? `No leak in ${leaks.iterations} iterations.` : `Too few iterations to look for leaks (${leaks.needed_iterations} are needed).`;
   return section("advice", "What would lower the peak", `Each line is the traced run played again with that change; a peak that only moves elsewhere saves nothing. Savings do not add up. ${told}`,
-    table([bytesColumn("saves", (row) => row.saves_bytes), { name: "change", text: true, wrap: true, value: (row) => row.what + (row.at_least ? " (saves at least so much)" : "") }, bytesColumn("then", (row) => row.peak_bytes), { name: "set", text: true, wrap: true, value: (row) => row.how_to },
-      { name: "cost", text: true, wrap: true, value: (row) => row.cost }, { name: "known from", text: true, wrap: true, value: (row) => row.how_known }], rows, { total: () => "" }));
+    rows.length ? table([bytesColumn("saves", (row) => row.saves_bytes), { name: "change", text: true, wrap: true, value: (row) => row.what + (row.at_least ? " (saves at least so much)" : "") }, bytesColumn("live then", (row) => row.of_live ? row.peak_bytes : null), bytesColumn("held then", (row) => row.of_live ? null : row.peak_bytes), { name: "set", text: true, wrap: true, value: (row) => row.how_to },
+      { name: "cost", text: true, wrap: true, value: (row) => row.cost }, { name: "known from", text: true, wrap: true, value: (row) => row.how_known }], rows, { total: () => "" })
+      : element("p", {}, "Nothing was found that lowers the peak by 1 % or more."));
 };
 
 const poolSection = (device, told) => {
