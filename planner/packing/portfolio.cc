@@ -8,7 +8,6 @@
 
 #include "planner/packing/finish/room_ahead.h"
 #include "planner/packing/finish/tidy.h"
-#include "planner/packing/pipeline/interleaved.h"
 #include "planner/packing/problem/random.h"
 #include "planner/packing/search/core.h"
 #include "planner/packing/search/exact_search.h"
@@ -137,12 +136,9 @@ void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
 
 // What gives the first packing soon, and a good one where the instance is a long run.
 void SearchFirst(Evaluator& evaluator, const SolveOptions& options) {
-  const std::size_t blocks = evaluator.instance().size();
-  const bool is_long = blocks >= kMinSampledBlocks;
+  const bool is_long = evaluator.instance().size() >= kMinSampledBlocks;
   const bool varies = HasManySizes(evaluator.instance());
   const bool sampled = is_long && options.passes.Have(PackingPass::kSampledClasses);
-  if (blocks > kMaxExactBlocks && !varies && options.passes.Have(PackingPass::kInterleaved))
-    SearchInterleaved(evaluator, options.seed);
   if ((!sampled || !varies) && !evaluator.state().Done()) SolveBySize(evaluator);
   if (sampled && !evaluator.state().Done()) SearchSampledClasses(evaluator, options, 2);
 }
@@ -206,7 +202,6 @@ std::vector<std::unique_ptr<Solver>> MakeAllSolvers() {
   add("size_classes", [](Evaluator& e, const Options& o) { SizeClassSearch(e.instance(), o.seed).Run(e, 100); });
   add("sampled_classes", [](Evaluator& e, const Options& o) { SearchSampledClasses(e, o, 4); });
   add("layer_clusters", [](Evaluator& e, const Options& o) { SearchLayerClusters(e, o.seed, 100); });
-  add("interleaved", [](Evaluator& e, const Options& o) { SearchInterleaved(e, o.seed); });
   add("exact_search", [](Evaluator& e, const Options& o) {
     if (e.instance().size() <= kMaxExactBlocks) SearchSmall(e, o, kMaxExactRounds);
   });

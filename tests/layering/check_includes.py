@@ -35,7 +35,6 @@ ORDERS = {
     "planner": [
         "planner/packing/problem",
         "planner/packing/search",
-        "planner/packing/pipeline",
         "planner/packing/finish",
         "planner/packing",
         "planner/synth",

@@ -10,7 +10,6 @@
 namespace stalloc::planner {
 
 enum class PackingPass : std::uint8_t {
-  kInterleaved,     // pipeline/interleaved.h
   kSampledClasses,  // search/sampled_classes.h
   kCores,           // search/core.h
   kLayerClusters,   // search/layer_clusters.h
@@ -30,8 +29,8 @@ enum class PackingPass : std::uint8_t {
 };
 inline constexpr PackingPass kFirstFinishPass = PackingPass::kRoomAhead;
 inline constexpr auto kPassNames = std::to_array<const char*>(
-    {"interleaved", "sampled-classes", "cores", "layer-clusters", "size-classes", "exact-search", "room-ahead",
-     "tidy-lanes", "tidy-loose", "apart", "sink", "turns", "join-loose", "state-early", "state-room"});
+    {"sampled-classes", "cores", "layer-clusters", "size-classes", "exact-search", "room-ahead", "tidy-lanes",
+     "tidy-loose", "apart", "sink", "turns", "join-loose", "state-early", "state-room"});
 static_assert(kPassNames.size() == static_cast<std::size_t>(PackingPass::kCount));
 
 // All of them, but those that were left out.
