@@ -39,6 +39,7 @@ HABITS = {
     "outputs": ("free `logits` (pattern_training.py:{line} outputs)", "        logits = model(x)", "del logits"),
     "gradients": ("free the gradients after the optimizer's step", "", "optimizer.zero_grad() right after"),
     "evaluation": ("keep no graph of forward passes", "", "with torch.no_grad()"),
+    "logits": ("compute logits and loss in 4 parts", "", "hidden.flatten(0, -2).chunk(4)"),
     "gathered": (
         "copy `state` (pattern_training.py:{line} gathered",
         "            state = {name: copy(value) for name, value in model.state_dict().items()}",

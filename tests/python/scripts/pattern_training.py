@@ -11,6 +11,7 @@ import sys
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 HABIT, MENDED = sys.argv[1], "mended" in sys.argv[2:]
 ROWS, WIDTH, CLASSES, ITERATIONS = 256, 128, 2048, 9
@@ -87,6 +88,26 @@ def gathered(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         if step % 2 == 1:
             state = {name: copy(value) for name, value in model.state_dict().items()}
             del state
+
+
+def logits(model: nn.Sequential, optimizer: torch.optim.Optimizer) -> None:
+    """The loss is outside of the model, which is called in two parts; logits of all rows are there at once."""
+    body, head = model[:-1], model[-1]
+
+    def part(hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(head(hidden).float(), labels, reduction="sum")
+
+    for _ in range(ITERATIONS):
+        x, y = batch(rows=2 * ROWS)
+        optimizer.zero_grad()
+        hidden = body(x)
+        if MENDED:
+            pieces = zip(hidden.flatten(0, -2).chunk(4), y.flatten().chunk(4))
+            loss = sum(checkpoint(part, h, t, use_reentrant=False) for h, t in pieces) / y.numel()
+        else:
+            loss = part(hidden, y) / y.numel()
+        loss.backward()
+        optimizer.step()
 
 
 def main() -> None:
