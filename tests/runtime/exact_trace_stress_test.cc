@@ -198,7 +198,8 @@ TEST_F(ExactTraceTest, ThreadsShareAnArenaThatHoldsHardlyMoreThanTheirLiveBytes)
           BlockBytes(random() % 2 == 0 ? LogUniform(random, 1, kPage) : LogUniform(random, kPage, kShare / 4));
       while (live_bytes + bytes > kShare) free_one();
       void* const address = runtime_->Allocate(bytes, thread, Origin::kProgram);
-      ASSERT_TRUE(runtime_->Owns(address)) << "seed " << kSeed << " thread " << thread << " step " << step << ": " << log_.text();
+      ASSERT_TRUE(runtime_->Owns(address))
+          << "seed " << kSeed << " thread " << thread << " step " << step << ": " << log_.text();
       FillKeyed(address, bytes, thread << 32 | step);
       live.push_back({address, bytes, thread << 32 | step});
       live_bytes += bytes;
