@@ -240,6 +240,15 @@ def test_an_order_that_was_answered_and_closed_is_none_any_more(arena: Arena) ->
     assert arena.done == []
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell's background jobs ignore the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_what_a_signal_raises_finds_everything_awake(arena: Arena) -> None:
     def interrupt() -> None:
         assert eventually(lambda: arena.asleep)
