@@ -229,7 +229,7 @@ std::string PackingText(const PackingReport& packing) {
 }
 
 std::string DeviceText(const DeviceReport& device, Bytes card_bytes) {
-  const std::string worth = WorthText(device, nullptr, device.device < 0 ? 0 : card_bytes);
+  const std::string worth = WorthText(device, nullptr, card_bytes);
   std::string text = absl::StrCat("== ", Name(device.device), " ==\n", worth.empty() ? "" : WrapText(worth), "\n",
                                   PeakText(device), "\n", HeldText(device), "\n");
   if (device.packing.has_value()) {

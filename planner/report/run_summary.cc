@@ -74,8 +74,7 @@ std::string WorthOfMost(const std::vector<RankOutcome>& outcomes) {
     }
   }
   if (most == nullptr) return {};
-  const Bytes card = most->device == kCpuDevice ? 0 : of_rank->fingerprint.device_bytes;
-  const std::string worth = WorthText(*most, nullptr, card);
+  const std::string worth = WorthText(*most, nullptr, of_rank->fingerprint.device_bytes);
   if (worth.empty()) return {};
   const std::string rank = outcomes.size() > 1 ? absl::StrCat("rank ", of_rank->fingerprint.rank, ": ") : "";
   return absl::StrCat(WrapText(rank + worth), "\n");

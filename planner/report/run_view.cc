@@ -411,8 +411,7 @@ const DevicePlan* PlanOf(const Plan* plan, DeviceIndex device) {
 std::string WorthOf(const RankReport& report, DeviceIndex device, const DevicePlan* plan) {
   const auto found = std::find_if(report.devices.begin(), report.devices.end(),
                                   [&](const DeviceReport& each) { return each.device == device; });
-  if (found == report.devices.end()) return {};
-  return WorthText(*found, plan, device < 0 ? 0 : report.fingerprint.device_bytes);
+  return found == report.devices.end() ? "" : WorthText(*found, plan, report.fingerprint.device_bytes);
 }
 
 std::optional<MicroBatchFit> FitTo(const DeviceFacts& facts, const std::optional<OtherRun>& other) {

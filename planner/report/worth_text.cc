@@ -65,10 +65,10 @@ std::string WorthText(const DeviceReport& device, const DevicePlan* plan, Bytes 
   }
   const Holder native{"native", device.simulated.native_bytes};
   const Holder expandable{"expandable_segments", device.simulated.expandable_bytes};
-  return absl::StrCat("native would hold ", FormatBytes(native.second), ", expandable_segments ",
-                      FormatBytes(expandable.second), ", stalloc ", is_bound ? "at least " : "", FormatBytes(own), ": ",
-                      Verdict(native, expandable, own),
-                      OnCard({native, expandable, Holder{"stalloc", own}}, card_bytes));
+  return absl::StrCat(
+      "native would hold ", FormatBytes(native.second), ", expandable_segments ", FormatBytes(expandable.second),
+      ", stalloc ", is_bound ? "at least " : "", FormatBytes(own), ": ", Verdict(native, expandable, own),
+      OnCard({native, expandable, Holder{"stalloc", own}}, device.device == kCpuDevice ? 0 : card_bytes));
 }
 
 }  // namespace stalloc::planner

@@ -39,6 +39,9 @@ TEST(WorthTextTest, SaysWhereNothingIsWon) {
   EXPECT_NE(WorthText(Held(20 * kGiB, 21 * kGiB, 22 * kGiB), nullptr, kGiB).find("none of them fits"),
             std::string::npos);
   EXPECT_EQ(WorthText(Held(0, 0, 0), nullptr, 0), "");
+  DeviceReport cpu = Held(20 * kGiB, 48 * kGiB, 20 * kGiB);
+  cpu.device = kCpuDevice;
+  EXPECT_EQ(WorthText(cpu, nullptr, kGiB).find("card"), std::string::npos) << "its memory is the host's";
 }
 
 }  // namespace

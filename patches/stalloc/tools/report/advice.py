@@ -26,6 +26,7 @@ _EARLY = "allocate it right before {}"
 _LATE = "del of the variable that holds it, right after {}"
 _BY_MARKS = {"after the optimizer", "without a backward"}  # late frees whose line to write is always the same
 _COPY = "aten::clone"
+_GIB = 1 << 30
 _IDLE = "t.cpu() and back, or torch.autograd.graph.save_on_cpu(pin_memory=True) where backward needs it"
 
 Told = tuple[str, str, float, str]  # what to do, what it costs, that as a share of an iteration, and what to set
@@ -178,9 +179,8 @@ class _Played:
         if row["before"] == _COPY:  # a copy that nothing has read
             what = f"copy `{names}` ({row['call_site']}) to the host: nothing reads the copies on the device"
             return what, "v.detach().cpu() in place of v.clone()"
-        what = (
-            f"free `{names}` ({row['call_site']}) after its last use, {row['before']}: nothing needs {unused.held(row)}"
-        )
+        what = f"free `{names}` ({row['call_site']}) after its last use, {row['before']}"
+        what += f": nothing needs its blocks of up to {size(row['bytes'])} from there on"
         return what, f"del {names} right after that use; or give the value on without a name, as in loss_of(model(x))"
 
     def _moved(self, count: int) -> tuple[str, float]:
@@ -299,7 +299,7 @@ def _from_leaks(leaking: dict[str, Any], peak: int, peak_segment: int) -> list[A
     if left == 0:
         return []
     saves = left * max(0, min(leaking["judged_iterations"], peak_segment - 1))
-    what = f"stop leaving {size(left)} behind in every iteration: 1 GiB more after {(1 << 30) // left} of them"
+    what = f"stop leaving {size(left)} behind in every iteration: 1 GiB more after {-(-_GIB // left)} of them"
     how = f"left by the {max(0, peak_segment - 1)} traced iterations before the peak; the run's own go on"
     return [Advice(what, saves, peak - saves, "none", how, _line_of_leak(leaking["groups"][0]), grows=left)]
 

@@ -46,13 +46,6 @@ def told(row: dict[str, Any]) -> str:
     return f"{row['class']} of {size(row['bytes'])}{times}: " + ", ".join(place for place in places if place)
 
 
-def held(row: dict[str, Any]) -> str:
-    """ "its up to 32.00 MiB from there on"."""
-    return (
-        f"its {size(row['bytes'])} from there on" if row["count"] == 1 else f"its blocks of up to {size(row['bytes'])}"
-    )
-
-
 def when(row: dict[str, Any]) -> str:
     """Between which operations: "545 events (1.2 ms) after aten::mul"."""
     length = f"{row['events']} events ({row['ns'] / 1e6:.1f} ms)"

@@ -100,10 +100,7 @@ class UnknownValues:
         if compared and self.assumptions.equal is not None:
             share = self.assumptions.equal
         if share is None:
-            raise FakeTraceError(
-                f"{place()}: {operator}: the shape depends on values, which a fake run does not have; "
-                "--assume nonzero=SHARE says which part of a mask is true (1/16 of 16 experts')"
-            )
+            raise _shape_unknown(operator, "nonzero=SHARE says which part of a mask is true (1/16 of 16 experts')")
         self.note(operator)
         return round(elements * share)
 
@@ -111,12 +108,15 @@ class UnknownValues:
         """How many different values there are."""
         count = self.assumptions.unique
         if count is None:
-            raise FakeTraceError(
-                f"{place()}: {operator}: the shape depends on values, which a fake run does not have; "
-                "--assume unique=N says how many different ones there are"
-            )
+            raise _shape_unknown(operator, "unique=N says how many different ones there are")
         self.note(operator)
         return min(count, elements)
+
+
+def _shape_unknown(operator: str, how: str) -> FakeTraceError:
+    return FakeTraceError(
+        f"{place()}: {operator}: the shape depends on values, which a fake run does not have; --assume {how}"
+    )
 
 
 def place() -> str:
