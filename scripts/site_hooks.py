@@ -1,4 +1,4 @@
-"""Hooks of mkdocs (mkdocs.yml): pages that lie beside the code, and links that work both there and in the site.
+"""Hooks of mkdocs (mkdocs.yml): pages of other folders, links that work both there and in the site, the version.
 
 A link in any page is written as for the repository. Here it becomes one of the site where its file is a page, and plain
 text where it is another file of the repository. One that leads nowhere stays as it is: `mkdocs build --strict` fails.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path, PurePosixPath
 from typing import Any, Optional
 
@@ -27,11 +28,37 @@ ELSEWHERE = {
     "source/examples.md": "examples/README.md",
     "source/contributing.md": "CONTRIBUTING.md",
     "source/changelog.md": "CHANGELOG.md",
+    "source/security.md": "SECURITY.md",
 }
 _PAGES = {path: page for page, path in ELSEWHERE.items()}
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^(?:```|~~~).*?^(?:```|~~~)\s*$", re.MULTILINE | re.DOTALL)
 _OUTSIDE = re.compile(r"[a-z]+:|#")
+
+
+_VERSION = re.compile(r"project\(stalloc VERSION ([0-9.]+)")
+
+
+def on_config(config: Any) -> Any:
+    """The version of CMakeLists.txt in the title, and a link to the repository that this checkout is of."""
+    config["site_name"] = f"stalloc {version()}"
+    config["repo_url"] = config["repo_url"] or repository()
+    return config
+
+
+def version() -> str:
+    found = _VERSION.search((ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))
+    assert found is not None, "CMakeLists.txt names no version"
+    return found[1]
+
+
+def repository() -> Optional[str]:
+    """The address of the remote `origin` for a browser; None where it has none."""
+    words = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+    url = subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    shell = re.fullmatch(r"git@([^:]+):(.+)", url)
+    url = f"https://{shell[1]}/{shell[2]}" if shell else url
+    return url.removesuffix(".git") if url.startswith("https://") else None
 
 
 def on_files(files: Any, config: Any) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from processes import HERE, ROOT
 from stalloc import cli
 
-PAGE = ROOT / "docs" / "reports.md"
+PAGE = ROOT / "docs" / "other-tools.md"
 ROWS = [*(f"M{i}" for i in range(1, 12)), *(f"I{i}" for i in range(1, 6)), *(f"D{i}" for i in range(1, 7))]
 ROWS += ["G1", "V1", "V2", "S1", *(f"O{i}" for i in range(1, 5))]
 
