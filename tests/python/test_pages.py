@@ -10,7 +10,8 @@ import pytest
 from processes import ROOT
 
 GENERATED = ("commands.md", "variables.md", "python-api.md")  # by scripts/reference
-PAGES = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path.name not in GENERATED]
+ALL = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [path for path in ALL if path.name not in GENERATED]
 # What the word stands for, and what to write instead.
 REFUSED = {
     "behind": "after",
@@ -35,7 +36,7 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
+@pytest.mark.parametrize("path", ALL, ids=name)
 def test_a_page_begins_with_a_command_and_its_output(path: Path) -> None:
     first = path.read_text(encoding="utf-8").split("\n## ")[0]
     fences = re.findall(r"^```(\w*)$", first, re.MULTILINE)
