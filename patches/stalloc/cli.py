@@ -219,7 +219,14 @@ def _main(words: list[str]) -> int:
     arguments = build_parser((name,)).parse_args(words)
     arguments.program = program
     arguments.whole_parser = whole_parser
+    arguments.make_choice = _make_choice  # of `run`
     return _run(arguments)
+
+
+def _make_choice(program: Sequence[str], memory: Optional[int]) -> tuple[int, str]:
+    """For `run --fit`: an exit code, and the file of the choice."""
+    made: tuple[int, str] = module_of("run_fit").make_choice(program, memory)
+    return made
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -77,6 +77,7 @@ class Config:
         None  # a line of figures after every so many iterations, 0: none; None: as the mode has it
     )
     tensorboard: str = ""  # directory of the scalars
+    fit: str = ""  # the file of `stalloc run --fit` for this process: core/fit_files.py
     sleep_socket: str = ""  # "1": orders to sleep are taken, between iterations; "once": at once
 
 
@@ -181,5 +182,6 @@ def read_config(environ: Optional[Mapping[str, str]] = None) -> Config:
         nvtx=_switch("STALLOC_NVTX", variables.get("STALLOC_NVTX", "")),
         log_steps=_log_steps(variables.get("STALLOC_LOG_STEPS", "")),
         tensorboard=variables.get("STALLOC_TENSORBOARD", ""),
+        fit=variables.get("STALLOC_FIT", ""),
         sleep_socket=_sleep_socket(variables.get("STALLOC_SLEEP_SOCKET", "")),
     )

@@ -6,6 +6,7 @@ allocator before CUDA is initialised, so they import torch at once.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import Any, Union
@@ -72,6 +73,10 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
 def _begin(config: Config, parts: modes.Parts) -> None:
     """The session, and what marks by itself."""
     observers = parts.observers if parts.library is None else [*parts.observers, boundary.reached]
+    if config.fit:
+        watching = importlib.import_module("stalloc.train.fitted.watching")
+        paths = None if parts.tracing is None else parts.tracing.paths
+        observers = [*observers, watching.begin(config.rank, sys.modules["torch"], paths)]
 
     def finished(iteration: int) -> None:
         for observer in observers:

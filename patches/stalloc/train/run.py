@@ -8,25 +8,30 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stalloc.core import config
+from stalloc.core import config, fit_files, sizes
 from stalloc.core.variables import read_settings
 from stalloc.train import install, process, runner
 from stalloc.train.fake import unknown
 
-EXAMPLES = ("run --auto train.py --epochs 3", "run --mode Trace --dir run1 -m package.train")
+EXAMPLES = (
+    "run --fit train.py --epochs 3",
+    "run --auto train.py --epochs 3",
+    "run --mode Trace --dir run1 -m package.train",
+)
 
 _EPILOG = """
 stalloc's own options stand before SCRIPT; everything behind it belongs to the script. Under a launcher every worker
 runs it:  torchrun --nproc-per-node 8 --no-python stalloc run --mode Trace --dir run1 pretrain.py ...
 """
 _OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device", "--assume", "--config")
+_CARD = 0  # --fit without a size
 _FAKE_ITERATIONS = "4"  # a plan wants three that are alike, behind a first one
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "stalloc run [--auto | --mode MODE] [--dir DIR] [--device DEVICE] [--config FILE] [--fake [--assume VALUES]] "
-        "(SCRIPT | -m MODULE) [ARGUMENT ...]"
+        "stalloc run [--auto | --mode MODE | --fit [SIZE]] [--dir DIR] [--device DEVICE] [--config FILE] "
+        "[--fake [--assume VALUES]] (SCRIPT | -m MODULE) [ARGUMENT ...]"
     )
     parser.epilog = _EPILOG
     parser.add_argument(
@@ -35,6 +40,16 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="Torch (report only), Auto, Trace or Alloc; default: STALLOC_MODE, else Torch",
     )
     parser.add_argument("--auto", dest="mode", action="store_const", const=config.AUTO, help="the same as --mode Auto")
+    parser.add_argument(
+        "--fit",
+        metavar="SIZE",
+        nargs="?",
+        const=_CARD,
+        type=sizes.parse_some,
+        help="make it fit SIZE, as 80G, and be as fast as it can there (default: the GPU's memory): its first "
+        "iterations are traced in a process of their own, then modules are recomputed or offloaded, and the "
+        "micro-batch is set where the framework takes one; the choice is kept for the next start. Implies --auto",
+    )
     parser.add_argument("--dir", help="the directory of traces and plans; default: STALLOC_MODEL_INFO_PATH")
     parser.add_argument(
         "--device",
@@ -79,33 +94,35 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
             return list(words[:position]), list(words[position + 1 :])
         if word == "-m" or not word.startswith("-"):
             break
+        if word == "--fit":
+            position += 2 if _is_size(words[position + 1 : position + 2]) else 1
+            continue
         position += 2 if word in _OPTIONS_WITH_VALUE else 1
     return list(words[:position]), list(words[position:])
+
+
+def _is_size(following: Sequence[str]) -> bool:
+    """What stands behind --fit: a size, or what was meant for one; else the program."""
+    return bool(following) and following[0][:1].isdigit() and not os.path.exists(following[0])
 
 
 def run(arguments: argparse.Namespace) -> int:
     program: list[str] = arguments.program
     if not program or program == ["-m"]:
         arguments.parser.error("a SCRIPT or -m MODULE is needed")
-    if arguments.config is not None:
-        try:
-            settings = read_settings(arguments.config)
-        except (OSError, ValueError) as error:
-            print(f"stalloc run: {error}", file=sys.stderr)
-            return 2
-        for variable, value in settings.items():
-            os.environ.setdefault(variable, value)
-    os.environ["STALLOC_MODE"] = arguments.mode or os.environ.get("STALLOC_MODE") or config.TORCH
-    if arguments.dir is not None:
-        os.environ["STALLOC_MODEL_INFO_PATH"] = arguments.dir
-    if arguments.device is not None:
-        os.environ["STALLOC_DEVICE"] = arguments.device
-    if arguments.fake or arguments.assume is not None:
-        _prepare_fake(arguments)
+    try:
+        _set_variables(arguments)
+    except (OSError, ValueError) as error:
+        print(f"stalloc run: {error}", file=sys.stderr)
+        return 2
     is_module = program[0] == "-m"
     if not is_module and not os.path.exists(program[0]):
         print(f"stalloc run: no such script: {program[0]!r}", file=sys.stderr)
         return 2
+    if arguments.fit is not None:
+        status = _fit(arguments, is_module)
+        if status != 0:
+            return status
     if is_module:
         runner.prepare_module(program[1], program[2:])
     else:
@@ -130,6 +147,37 @@ def _prepare_fake(arguments: argparse.Namespace) -> None:
     os.environ["STALLOC_MODE"] = config.TRACE
     os.environ["STALLOC_TRACE_FAKE"] = "1"
     os.environ.setdefault("STALLOC_TRACE_STEPS", _FAKE_ITERATIONS)
+
+
+def _set_variables(arguments: argparse.Namespace) -> None:
+    """What options say is left in the environment. OSError, ValueError: of the file of settings."""
+    if arguments.config is not None:
+        for variable, value in read_settings(arguments.config).items():
+            os.environ.setdefault(variable, value)
+    default = config.TORCH if arguments.fit is None else config.AUTO
+    os.environ["STALLOC_MODE"] = arguments.mode or os.environ.get("STALLOC_MODE") or default
+    if arguments.dir is not None:
+        os.environ["STALLOC_MODEL_INFO_PATH"] = arguments.dir
+    if arguments.device is not None:
+        os.environ["STALLOC_DEVICE"] = arguments.device
+    if arguments.fake or arguments.assume is not None:
+        _prepare_fake(arguments)
+
+
+def _fit(arguments: argparse.Namespace, is_module: bool) -> int:
+    """Names the choice in STALLOC_FIT; else the exit code. It is made by tools, of which this process knows nothing."""
+    program = arguments.program
+    if arguments.fake:
+        arguments.parser.error("--fit trains, and --fake does not")
+    if os.environ["STALLOC_MODE"].lower() != config.AUTO.lower():
+        arguments.parser.error(f"--fit is for --mode Auto, which it implies: {os.environ['STALLOC_MODE']}")
+    if process.is_launcher("" if is_module else program[0], program[1] if is_module else None):
+        name = program[1] if is_module else program[0]
+        arguments.parser.error(f"{name} starts others, and --fit is for each of them: {name} ... stalloc run --fit ...")
+    made: tuple[int, str] = arguments.make_choice(program, arguments.fit or None)
+    status, file = made
+    os.environ[fit_files.FIT] = file
+    return status
 
 
 def _activate(is_module: bool, program: list[str]) -> int:

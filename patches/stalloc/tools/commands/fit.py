@@ -38,6 +38,7 @@ _CARD = 16 << 30  # less is no card, but a cap
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
+    parser.set_defaults(least=1)
     options.add_run(parser)
     options.add_memory(parser)
     parser.add_argument(
@@ -108,6 +109,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if document["fits"] else 1
 
 
+def document_by(words: list[str], least: int = 1, offloads: bool = True) -> dict[str, Any]:
+    """What the command with these words prints as JSON. FitError, CollectError, OSError.
+
+    Args:
+        words: behind `stalloc fit`.
+        least: with --rows no smaller micro-batch is tried.
+        offloads: whether anything may go to the host.
+    """
+    parser = argparse.ArgumentParser()
+    prepare_parser(parser)
+    arguments = parser.parse_args(words)
+    if not offloads:
+        arguments.bus_bandwidth = 0.0
+    arguments.least = least
+    return _document(arguments)
+
+
 def _document(arguments: argparse.Namespace) -> dict[str, Any]:
     files, traced = _traced_run(arguments)
     micro_batch = arguments.micro_batch or _megatron_s_micro_batch(files) or 1
@@ -140,6 +158,7 @@ def _work(arguments: argparse.Namespace, micro_batch: int, longer: bool) -> Work
         micro_batch,
         arguments.accumulation,
         arguments.rows,
+        least=arguments.least,
         divides=arguments.kind != "torch",
         keeps_accumulation=longer,
         lengths=Lengths(tokens, packed=arguments.packed, in_order=arguments.in_order),
@@ -250,7 +269,7 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         print(f"  rows of {chosen['sequence_length']} tokens")
     for word in ("recompute", "offload"):
         if chosen[word]:
-            print(f"  {word} {_brief(chosen[word])}")
+            print(f"  {word} {brief(chosen[word])}")
     if chosen["offload_state"]:
         print("  offload the optimizer's state")
     held = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
@@ -316,7 +335,7 @@ def _show_candidates(document: dict[str, Any]) -> None:
         print(text.table(header, rows))
 
 
-def _brief(paths: list[str]) -> str:
+def brief(paths: list[str]) -> str:
     """ "blocks.*.mlp: 0-3, 5" for each kind."""
     kinds: dict[str, list[int]] = {}
     for path in paths:

@@ -38,6 +38,13 @@ def driver(machine: Machine) -> Iterator[Finding]:
         yield from _device(cuda, index)
 
 
+def cards(cuda: Any) -> list[tuple[str, int]]:
+    """Name and bytes of each GPU that is visible; none where the driver does not start."""
+    if cuda.cuInit(0) != 0:
+        return []
+    return [_named(cuda, _device_at(cuda, index)) for index in range(_integer(cuda.cuDeviceGetCount))]
+
+
 def _without_driver(machine: Machine) -> Finding:
     fact = "there is none (libcuda.so.1)"
     wanted = machine.environ.get("STALLOC_DEVICE", "").lower() == "cuda"
@@ -70,14 +77,10 @@ def _runtime(machine: Machine, driver_version: int) -> Iterator[Finding]:
 
 
 def _device(cuda: Any, index: int) -> Iterator[Finding]:
-    device = ctypes.c_int()
-    cuda.cuDeviceGet(ctypes.byref(device), index)
-    name = ctypes.create_string_buffer(256)
-    cuda.cuDeviceGetName(name, 256, device)
-    total = ctypes.c_size_t()
-    getattr(cuda, "cuDeviceTotalMem_v2", cuda.cuDeviceTotalMem)(ctypes.byref(total), device)
+    device = _device_at(cuda, index)
+    name, total = _named(cuda, device)
     subject = f"GPU {index}"
-    told = f"{name.value.decode('utf-8', 'replace')}, {total.value / 2**30:.1f} GiB"
+    told = f"{name}, {total / 2**30:.1f} GiB"
     if not _attribute(cuda, _VIRTUAL_MEMORY, device):
         yield failure(subject, f"{told}, without virtual memory management", _NO_VMM)
     elif not _attribute(cuda, _POSIX_HANDLES, device):
@@ -88,6 +91,21 @@ def _device(cuda: Any, index: int) -> Iterator[Finding]:
         )
     else:
         yield ok(subject, f"{told}, virtual memory management, memory can be shared")
+
+
+def _device_at(cuda: Any, index: int) -> ctypes.c_int:
+    device = ctypes.c_int()
+    cuda.cuDeviceGet(ctypes.byref(device), index)
+    return device
+
+
+def _named(cuda: Any, device: ctypes.c_int) -> tuple[str, int]:
+    """And its bytes."""
+    name = ctypes.create_string_buffer(256)
+    cuda.cuDeviceGetName(name, 256, device)
+    total = ctypes.c_size_t()
+    getattr(cuda, "cuDeviceTotalMem_v2", cuda.cuDeviceTotalMem)(ctypes.byref(total), device)
+    return name.value.decode("utf-8", "replace"), total.value
 
 
 def _attribute(cuda: Any, attribute: int, device: ctypes.c_int) -> bool:

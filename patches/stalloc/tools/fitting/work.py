@@ -62,6 +62,7 @@ class Work:
     accumulation: int = 1  # micro-batches of a traced step
     rows: Optional[int] = None  # of a step, whatever its micro-batches; None: about as many as were traced
     divides: bool = False  # micro-batches divide a step's rows: the framework knows no smaller last one
+    least: int = 1  # rows of a micro-batch that is worth a try, where `rows` are given
     keeps_accumulation: bool = False  # a step has as many micro-batches whatever their size
     usual: float = 1.0  # without lengths: the mean of a run's micro-batches, over the largest
     lengths: Optional[Lengths] = None
@@ -83,8 +84,9 @@ class Work:
         if self.rows is None:
             return None
         if self.divides:
-            return [size for size in range(1, self.rows + 1) if self.rows % size == 0]
-        return sorted({-(-self.rows // count) for count in range(1, self.rows + 1)})
+            return [size for size in range(self.least, self.rows + 1) if self.rows % size == 0]
+        sizes = {-(-self.rows // count) for count in range(1, self.rows + 1)}
+        return sorted(size for size in sizes if size >= self.least)
 
     def largest(self, micro_batch: int) -> float:
         """Of the run's micro-batches, over the largest traced one."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional, Union
 
 from stalloc.core import module_paths
+from stalloc.core.fit_files import ITSELF
 from stalloc.core.json_files import read_object
 
 
@@ -32,12 +34,21 @@ def apply(choice: Union[str, os.PathLike[str]], model: Any, optimizer: Optional[
             nothing was changed.
         OSError: the file cannot be read.
     """
+    return apply_to(model, _read(Path(choice)), choice, optimizer)
+
+
+def apply_to(
+    model: Any, chosen: Mapping[str, Any], choice: Union[str, os.PathLike[str]], optimizer: Optional[Any] = None
+) -> list[str]:
+    """The same with what `choice` has chosen, as it was read: "recompute", "offload", "offload_state". The path ITSELF
+    is the model's own."""
     from stalloc.train.changes import caches, changed, state
 
-    chosen = _read(Path(choice))
     known = dict(model.named_modules(remove_duplicate=False))
     found = [
-        (path, _find(path, known, choice), way) for way in (changed.RECOMPUTE, changed.OFFLOAD) for path in chosen[way]
+        (path, model if path == ITSELF else _find(path, known, choice), way)
+        for way in (changed.RECOMPUTE, changed.OFFLOAD)
+        for path in chosen[way]
     ]
     with contextlib.ExitStack() as undo:
         if chosen["offload_state"]:

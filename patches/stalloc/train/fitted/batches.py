@@ -1,0 +1,127 @@
+"""Micro-batches of frameworks that say how many rows they have, and take others: transformers' Trainer, Lightning and
+Megatron-LM. A step has as many rows as before.
+
+Of a program the first one that sets up its training counts; what comes later, as a second Trainer, stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+from stalloc.core import log
+from stalloc.core.fit_files import Batch
+from stalloc.train.patching import Function, Patcher, Target, argument
+
+TRAINER, LIGHTNING, MEGATRON = "trainer", "lightning", "megatron"
+
+Settle = Callable[[Batch], Batch]
+
+_settle: Optional[Settle] = None
+_saves = True
+
+
+def watch(settle: Settle, saves: bool = True) -> None:
+    """`settle` is told once what the program's framework has, and answers what it gets instead. Without `saves` a
+    Trainer writes no checkpoints."""
+    global _settle, _saves
+    _settle, _saves = settle, saves
+    for patcher in PATCHERS:
+        patcher.apply()
+
+
+def _settled(own: Batch) -> Batch:
+    global _settle
+    settle, _settle = _settle, None
+    return own if settle is None else settle(own)
+
+
+def _trainer(original: Function) -> Function:
+    arguments_of = argument(original, "args")
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        arguments = arguments_of((self, *args), kwargs)
+        if arguments is not None:
+            own = Batch(TRAINER, arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps)
+            new = _settled(own)
+            if new != own:
+                arguments.per_device_train_batch_size = new.micro_batch
+                arguments.gradient_accumulation_steps = new.accumulation
+            if not _saves:
+                arguments.save_strategy = "no"
+        original(self, *args, **kwargs)
+
+    return init
+
+
+def _lightning(original: Function) -> Function:
+    """The loader of training batches, as the trainer has made it ready."""
+    trainer_of, loader_of = argument(original, "trainer"), argument(original, "dataloader")
+    stage_of = argument(original, "stage")
+
+    def process(*args: Any, **kwargs: Any) -> Any:
+        loader = original(*args, **kwargs)
+        trainer = trainer_of(args, kwargs)
+        sampler = getattr(loader, "batch_sampler", None)
+        rows = getattr(sampler, "batch_size", None)
+        if getattr(stage_of(args, kwargs), "value", None) != "train" or loader_of(args, kwargs) is None:
+            return loader
+        if not isinstance(rows, int):
+            log.debug("the loader of training batches does not say how many rows it takes")
+            return loader
+        own = Batch(LIGHTNING, rows, trainer.accumulate_grad_batches)
+        new = _settled(own)
+        if new != own and sampler is not None:
+            sampler.batch_size = new.micro_batch
+            object.__setattr__(loader, "batch_size", new.micro_batch)  # it refuses to be changed
+            trainer.accumulate_grad_batches = new.accumulation
+        return loader
+
+    return process
+
+
+def _megatron(original: Function) -> Function:
+    arguments_of = argument(original, "args")
+
+    def validate(*args: Any, **kwargs: Any) -> Any:
+        arguments = arguments_of(args, kwargs)
+        rows = getattr(arguments, "micro_batch_size", None)
+        if rows and not getattr(arguments, "rampup_batch_size", None):
+            replicas = _replicas(arguments)
+            step = arguments.global_batch_size or rows * replicas
+            own = Batch(MEGATRON, rows, max(1, step // (rows * replicas)))
+            new = _settled(own)
+            if new != own:
+                arguments.micro_batch_size = new.micro_batch
+                arguments.global_batch_size = new.micro_batch * new.accumulation * replicas
+        return original(*args, **kwargs)
+
+    return validate
+
+
+def _replicas(arguments: Any) -> int:
+    """Of the model: ranks that take other rows."""
+    ranks = int(getattr(arguments, "world_size", 1) or 1)
+    for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
+        ranks //= int(getattr(arguments, name, 1) or 1)
+    return max(1, ranks)
+
+
+_LOADERS = "trainer.connectors.data_connector"
+PATCHERS = (
+    Patcher(
+        "transformers", (Target("micro-batch", "transformers.trainer", "Trainer.__init__"),), {"micro-batch": _trainer}
+    ),
+    *(
+        Patcher(
+            root.partition(".")[0],
+            (Target("micro-batch", f"{root}.{_LOADERS}", "_process_dataloader"),),
+            {"micro-batch": _lightning},
+        )
+        for root in ("lightning.pytorch", "pytorch_lightning")
+    ),
+    Patcher(
+        "megatron",
+        (Target("micro-batch", "megatron.training.arguments", "validate_args"),),
+        {"micro-batch": _megatron},
+    ),
+)

@@ -1,0 +1,56 @@
+"""Trains a chain of blocks, for `stalloc run --fit`: fit_itself.py [ROWS] [STEPS]. Prints its losses as JSON.
+
+WAY: plain (default), trainer (of fake_trainer), ddp. WIDTH: of the blocks. NOTE: a file that gets a line when the loop
+has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+from fit_itself_blocks import Net
+
+ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 2048
+STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
+WAY, WIDTH = os.environ.get("WAY", "plain"), int(os.environ.get("WIDTH", "64"))
+
+
+def loop(model: torch.nn.Module) -> list[float]:
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    losses = []
+    for _ in range(STEPS):
+        x, y = torch.randn(ROWS, WIDTH), torch.randint(0, 8, (ROWS,))
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def trained() -> list[float]:
+    model: torch.nn.Module = Net(WIDTH)
+    if WAY == "trainer":
+        import transformers
+
+        arguments = transformers.TrainingArguments(per_device_train_batch_size=ROWS, max_steps=STEPS)
+        rows = torch.randn(4096, WIDTH), torch.randint(0, 8, (4096,))
+        return transformers.Trainer(model, arguments, rows).train()
+    if WAY == "ddp":
+        torch.distributed.init_process_group("gloo")
+        torch.manual_seed(1 + torch.distributed.get_rank())
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    return loop(model)
+
+
+torch.manual_seed(0)
+losses = trained()
+if os.environ.get("RANK", "0") == "0":
+    print(json.dumps(losses))
+if "NOTE" in os.environ:
+    with Path(os.environ["NOTE"]).open("a") as file:
+        file.write("ended\n")
