@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from processes import ROOT
+from stalloc import cli
 
 GENERATED = ("commands.md", "variables.md", "python-api.md")  # by scripts/reference
 ALL = sorted((ROOT / "docs").rglob("*.md"))
@@ -58,3 +60,28 @@ def test_sentences_are_short(path: Path) -> None:
     blocks = re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", "\n".join(lines))
     long = [s for block in blocks for s in re.split(r"(?<=[.:;?!])\s", block) if len(s.split()) > MOST_WORDS]
     assert long == []
+
+
+def commands(path: Path) -> list[str]:
+    """What the page's fences run of `stalloc`, without variables in front, comments and the prompt of a transcript."""
+    found = []
+    for fence in _FENCE.findall(path.read_text(encoding="utf-8")):
+        for line in fence.splitlines():
+            parts = re.split(r"&&|;|\|", line.removeprefix("$ ").split("  #")[0])
+            stripped = (re.sub(r"^\s*(?:[A-Z_]+=\S+\s+)+", "", part).strip().rstrip("&") for part in parts)
+            found += [one for one in stripped if re.match(r"stalloc [a-z]", one)]
+    return found
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *ALL], ids=name)
+def test_commands_of_a_page_are_understood(path: Path) -> None:
+    for command in commands(path):
+        words = [word for word in shlex.split(command)[1:] if word != "..."]
+        if words[0] not in cli.COMMANDS:
+            continue  # output that begins with the name
+        if words[0] == "run":
+            words = cli.module_of("run").split(words)[0]
+        try:
+            cli.build_parser().parse_args(words)
+        except SystemExit as end:
+            pytest.fail(f"{command}: exit code {end.code}")
