@@ -12,8 +12,6 @@ import subprocess
 from pathlib import Path, PurePosixPath
 from typing import Any, Optional
 
-from mkdocs.structure.files import File
-
 ROOT = Path(__file__).resolve().parents[1]
 # Pages of the site that are files elsewhere in the repository.
 ELSEWHERE = {
@@ -62,6 +60,8 @@ def repository() -> Optional[str]:
 
 
 def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File  # here: scripts/index_page works without mkdocs
+
     for page, path in ELSEWHERE.items():
         files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
     return files

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import sys
 import types
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +72,29 @@ def test_links_of_pages_beside_the_code_lead_somewhere(path: str) -> None:
     targets = [match["target"].partition("#")[0] for match in site_hooks._LINK.finditer(text)]
     files = [target for target in targets if target and not re.match(r"[a-z]+:", target)]
     assert [target for target in files if not Path(folder / target).exists()] == []
+
+
+def test_a_wheels_description_has_absolute_links_and_pictures(tmp_path: Path) -> None:
+    wheel, inside = tmp_path / "stalloc-1-py3-none-any.whl", "stalloc-1.dist-info"
+    text = (
+        '<source srcset="docs/a.svg"><img src="docs/b.svg">![c](docs/c.png) [d](docs/d.md#e) [f](https://x.y) [g](#h)'
+    )
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr(f"{inside}/METADATA", text)
+        made.writestr(f"{inside}/RECORD", f"{inside}/METADATA,sha256=x,1\n{inside}/RECORD,,\n")
+    done = run_python(str(ROOT / "scripts" / "index_page"), str(wheel), "https://x.y/o/n/")
+    assert (done.code, done.err) == (0, "")
+    with zipfile.ZipFile(wheel) as read:
+        metadata, record = read.read(f"{inside}/METADATA"), read.read(f"{inside}/RECORD").decode().splitlines()
+    raw, page = "https://x.y/o/n/raw/HEAD/docs", "https://x.y/o/n/blob/HEAD/docs"
+    pictures = f'<source srcset="{raw}/a.svg"><img src="{raw}/b.svg">![c]({raw}/c.png)'
+    assert metadata.decode() == f"{pictures} [d]({page}/d.md#e) [f](https://x.y) [g](#h)"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(metadata).digest()).rstrip(b"=").decode()
+    assert record == [f"{inside}/METADATA,sha256={digest},{len(metadata)}", f"{inside}/RECORD,,"]
+
+
+def test_a_wheel_of_an_unknown_repository_stays_as_it_is(tmp_path: Path) -> None:
+    program, nowhere = str(ROOT / "scripts" / "index_page"), {"STALLOC_REPOSITORY": "", "GIT_DIR": str(tmp_path)}
+    done = run_python(program, str(tmp_path / "none.whl"), environment=nowhere)
+    assert done.code == 0
+    assert "no repository is known" in done.err
