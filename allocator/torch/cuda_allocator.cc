@@ -38,14 +38,16 @@ constexpr const char* kStuck =
 StallocCudaAllocator::StallocCudaAllocator(Native* native, Session* session, std::string torch_version)
     : VirtualFunctions(native),
       force_uncached_(std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr),
-      devices_({session, native, &history_, &pools_, &mem_pools_, &graph_pools_, &relay_, std::move(torch_version)}) {
+      devices_({session, native, &history_, &pools_, &mem_pools_, &graph_pools_, &uncounted_, &relay_,
+                std::move(torch_version)}) {
   g_allocator = this;
 }
 
 // CUDA's own pools keep no graph's memory where we could see it.
 void StallocCudaAllocator::FollowGraphs() {
   if (native_->name() != "native") return;
-  FollowGraphs(GraphGuard::Install(graph_pools_, [this](cudaStream_t stream) { return pools_.IsCaptured(stream); }));
+  FollowGraphs(
+      GraphGuard::Install(graph_pools_, uncounted_, [this](cudaStream_t stream) { return pools_.IsCaptured(stream); }));
 }
 
 c10::DataPtr StallocCudaAllocator::allocate(std::size_t bytes) {

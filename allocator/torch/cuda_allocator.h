@@ -25,6 +25,7 @@
 #include "allocator/torch/cuda_mem_pools.h"
 #include "allocator/torch/cuda_pools.h"
 #include "allocator/torch/graph_guard.h"
+#include "allocator/torch/uncounted_bytes.h"
 #include "allocator/torch/version/virtual_functions.h"
 
 namespace stalloc {
@@ -47,6 +48,10 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   void FollowGraphs(GraphGuard* guard) noexcept { guard_ = guard; }
   [[nodiscard]] bool follows_graphs() const noexcept { return guard_ != nullptr; }
   [[nodiscard]] GraphPools& graph_pools() noexcept { return graph_pools_; }
+  // What NCCL takes of devices is counted from now on, where torch calls it. Once.
+  void CountCommunicators();
+  // Of each device that something was allocated on: what no allocator counts, by cause. JSON.
+  [[nodiscard]] std::string UncountedFigures() const;
 
   // Blocks: cuda_allocator.cc
   c10::DataPtr allocate(std::size_t bytes) override;
@@ -115,6 +120,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
 
   void* Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream);
   void* ServeNative(std::size_t bytes, DeviceIndex device, cudaStream_t stream);
+  [[nodiscard]] std::optional<UncountedBytes::Sample> MeasureUncounted();
   [[nodiscard]] bool Uncached() const { return force_uncached_ || !native_->isEnabled(); }
   [[nodiscard]] static bool IsDefaultPool(const MempoolId& pool) { return pool.first == 0 && pool.second == 0; }
 
@@ -125,7 +131,8 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   MemPools mem_pools_;
   GraphPools graph_pools_;       // that guard_ was told of
   GraphGuard* guard_ = nullptr;  // null: graphs are not followed
-  std::mutex leaving_mutex_;     // held while a pool's users are counted and it is left by one
+  UncountedBytes uncounted_{[this] { return MeasureUncounted(); }};
+  std::mutex leaving_mutex_;  // held while a pool's users are counted and it is left by one
   OomRelay relay_;
   CudaDeviceTable devices_;
 };

@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <optional>
@@ -47,6 +48,8 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   runtime_ = environment_.session->AddDevice(index_, &upstream_, driver_.get(), fence_.get(), DeviceFingerprint(),
                                              watch_.get(), &PassOfThread, copies_.get(), environment_.graph_pools);
   TORCH_CHECK(runtime_ != nullptr, "stalloc: ", environment_.session->failure());
+  const Bytes taken = TakenBytes();
+  taken_at_start_ = taken - std::min(taken, environment_.uncounted->Of(index_, UncountedBytes::Cause::kCommunicators));
   blocks_ = std::make_unique<ServedBlocks>(index_, *runtime_, *environment_.native, *environment_.history);
   serves_ = !runtime_->spaces().empty();
   fraction_ = native_share_ = environment_.native->getMemoryFraction(index_);
@@ -62,6 +65,18 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   if (fraction_ < 1.0) ApplyFraction();
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
   runtime_->SetArenaListener(this);
+}
+
+Bytes CudaDevice::HeldBytes() const {
+  const RuntimeStats stats = runtime_->Stats();
+  return stats.arena_bytes + stats.heap_bytes + stats.upstream_reserved_bytes;
+}
+
+Bytes CudaDevice::TakenBytes() const {
+  MemoryInfo info;
+  if (driver_ == nullptr || !driver_->GetMemoryInfo(&info).ok()) return 0;
+  const Bytes taken = info.total - info.free;
+  return taken - std::min(taken, HeldBytes());
 }
 
 void CudaDevice::OpenDriver(const std::vector<c10::DeviceIndex>& peers) {

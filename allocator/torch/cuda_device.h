@@ -26,6 +26,7 @@
 #include "allocator/torch/cuda_pools.h"
 #include "allocator/torch/cuda_served.h"
 #include "allocator/torch/cuda_upstream.h"
+#include "allocator/torch/uncounted_bytes.h"
 
 namespace stalloc {
 
@@ -41,6 +42,7 @@ class CudaDevice final : private ArenaListener {
     PoolFilters* pools = nullptr;
     MemPools* mem_pools = nullptr;
     GraphPools* graph_pools = nullptr;
+    const UncountedBytes* uncounted = nullptr;
     OomRelay* relay = nullptr;
     std::string torch_version;
   };
@@ -69,6 +71,12 @@ class CudaDevice final : private ArenaListener {
   }
 
   [[nodiscard]] DeviceStats Stats();
+  // What the allocators of this process hold of the device, ours and the native one. Bytes.
+  [[nodiscard]] Bytes HeldBytes() const;
+  // What is taken of the device, by whomever, beyond that. Bytes; 0: not known.
+  [[nodiscard]] Bytes TakenBytes() const;
+  // The same when this was made, communicators apart: this process's context and other processes.
+  [[nodiscard]] Bytes TakenAtStart() const noexcept { return taken_at_start_; }
   void ResetPeakStats();
   void ResetAccumulatedStats();
   // There is an arena. Beside one the native allocator's segments are expandable on all devices, by our choice. It
@@ -149,7 +157,8 @@ class CudaDevice final : private ArenaListener {
   Bytes mapped_before_change_ = 0;             // of the arena; one change at a time
   std::atomic<std::int64_t> times_mapped_{0};  // the arena grew or came back, since the last reset
   std::atomic<std::int64_t> times_unmapped_{0};
-  Bytes device_bytes_ = 0;             // all the device has
+  Bytes device_bytes_ = 0;  // all the device has
+  Bytes taken_at_start_ = 0;
   mutable std::mutex fraction_mutex_;  // guards the two below
   double fraction_ = 1.0;              // as the user set it; 1: not limited
   double native_share_ = 1.0;          // what the native allocator was told

@@ -1,6 +1,10 @@
 // StallocCudaAllocator, second part: figures, recording, limits and peers.
+#include "allocator/base/log.h"
+#include "allocator/driver/cuda_api.h"
 #include "allocator/torch/cuda_allocator.h"
 #include "allocator/torch/cuda_snapshot.h"
+#include "allocator/torch/nccl_watch.h"
+#include "proto/model/json_writer.h"
 
 namespace stalloc {
 
@@ -114,6 +118,49 @@ cudaError_t StallocCudaAllocator::memcpyAsync(void* to, int to_device, const voi
     return cudaMemcpyPeerAsync(to, to_device, from, from_device, bytes, stream);
   }
   return native_->memcpyAsync(to, to_device, from, from_device, bytes, stream, p2p_enabled);
+}
+
+// What no allocator counts ------------------------------------------------------------------------------------------
+
+void StallocCudaAllocator::CountCommunicators() {
+  const Status watched = WatchNccl(uncounted_);
+  if (!watched.ok()) Log(LogSeverity::kDebug, "what NCCL takes is not counted: %s", watched.error().c_str());
+}
+
+// The driver is asked, not the runtime: a thread without a context must not make one.
+std::optional<UncountedBytes::Sample> StallocCudaAllocator::MeasureUncounted() {
+  const cuda::Api* const api = cuda::Api::Get();
+  cuda::Device device = 0;
+  std::size_t free = 0;
+  std::size_t total = 0;
+  {
+    const CaptureGate::Passage passage(&pools_.captures());
+    if (!passage || api == nullptr) return std::nullopt;
+    if (api->CtxGetDevice(&device) != 0 || api->MemGetInfo(&free, &total) != 0) return std::nullopt;
+  }
+  const auto index = static_cast<DeviceIndex>(device);
+  const CudaDevice* const known = devices_.Find(index);
+  const Bytes held = known == nullptr ? 0 : known->HeldBytes();
+  return UncountedBytes::Sample{index, static_cast<std::int64_t>(total - free) - static_cast<std::int64_t>(held)};
+}
+
+std::string StallocCudaAllocator::UncountedFigures() const {
+  JsonWriter json;
+  json.BeginObject();
+  json.BeginArray("devices");
+  devices_.ForEach([&](const CudaDevice& device) {
+    json.BeginObject();
+    json.Field("device", int{device.index()});
+    json.Field("taken_bytes", device.TakenBytes());
+    json.Field("taken_at_start_bytes", device.TakenAtStart());
+    json.Field("held_bytes", device.HeldBytes());
+    json.Field("communicator_bytes", uncounted_.Of(device.index(), UncountedBytes::Cause::kCommunicators));
+    json.Field("graph_bytes", uncounted_.Of(device.index(), UncountedBytes::Cause::kGraphs));
+    json.EndObject();
+  });
+  json.EndArray();
+  json.EndObject();
+  return json.text();
 }
 
 }  // namespace stalloc

@@ -33,6 +33,7 @@ Status InstallCuda(const char* running_torch) {
   if (session.value()->config().mode == Mode::kTorch) return Ok{};
   g_installed_cuda = new StallocCudaAllocator(native, session.value(), running_torch);
   g_installed_cuda->FollowGraphs();
+  g_installed_cuda->CountCommunicators();
   allocator.store(g_installed_cuda);
   // torch.accelerator.* and getDeviceAllocator ask the other registry.
   c10::SetAllocator(c10::kCUDA, g_installed_cuda, 1);
@@ -45,5 +46,7 @@ std::string CudaGraphFigures() {
   if (g_installed_cuda == nullptr) return "{}";
   return GraphFigures(g_installed_cuda->graph_pools(), g_installed_cuda->follows_graphs());
 }
+
+std::string CudaUncountedFigures() { return g_installed_cuda == nullptr ? "{}" : g_installed_cuda->UncountedFigures(); }
 
 }  // namespace stalloc

@@ -16,5 +16,7 @@ namespace stalloc {
 
 // graph_figures.h; "{}" where nothing is installed.
 [[nodiscard]] std::string CudaGraphFigures();
+// Device memory that no allocator counts (StallocCudaAllocator::UncountedFigures); likewise.
+[[nodiscard]] std::string CudaUncountedFigures();
 
 }  // namespace stalloc

@@ -26,6 +26,8 @@
 
 namespace stalloc {
 
+class UncountedBytes;
+
 class GraphGuard {
  public:
   using Instantiate = cudaError_t (*)(cudaGraphExec_t*, cudaGraph_t, unsigned long long flags);
@@ -48,9 +50,9 @@ class GraphGuard {
   GraphGuard(GraphPools& pools, const Functions& functions, IsCapturing is_capturing);
 
   // Puts one into the import tables of this process's torch, for good. Null, and a debug line says why, where a torch
-  // does not import what is needed, or imports what is not known here; then nothing is changed. `pools`: lives for
-  // ever. Once.
-  static GraphGuard* Install(GraphPools& pools, IsCapturing is_capturing);
+  // does not import what is needed, or imports what is not known here; then nothing is changed. What the
+  // device has less after an executable was made is counted. `pools`, `uncounted`: live for ever. Once.
+  static GraphGuard* Install(GraphPools& pools, UncountedBytes& uncounted, IsCapturing is_capturing);
 
   // The allocator is about to open the pool on this thread, or has closed it. False: it must not be opened now.
   bool Opens(std::uint32_t pool, DeviceIndex device);

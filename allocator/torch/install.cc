@@ -32,6 +32,19 @@ int CheckAndInstall(const char* running_torch, const Install& install) noexcept 
   }
 }
 
+// `figures` as JSON, with a final 0, where the buffer is large enough. Returns its length; 0: an error.
+template <typename Figures>
+std::size_t WriteJson(const Figures& figures, char* buffer, std::size_t capacity) noexcept {
+  try {
+    const std::string json = figures();
+    if (buffer != nullptr && capacity > json.size()) std::memcpy(buffer, json.c_str(), json.size() + 1);
+    return json.size();
+  } catch (const std::exception& error) {
+    stalloc::SetLastError(error.what());
+    return 0;
+  }
+}
+
 void RecordUsesIfAsked(c10::DeviceType device) {
   stalloc::Session* const session = stalloc::GlobalSession();
   if (session == nullptr || session->config().mode != stalloc::Mode::kTrace) return;
@@ -61,14 +74,10 @@ int stalloc_torch_install_cuda(const char* running_torch) { return CheckAndInsta
 int stalloc_torch_install_cpu(const char* running_torch) { return CheckAndInstall(running_torch, InstallCpuAndUses); }
 const char* stalloc_graph_error(void) { return stalloc::TakeGraphError(); }
 size_t stalloc_graphs_json(char* buffer, size_t capacity) {
-  try {
-    const std::string json = stalloc::CudaGraphFigures();
-    if (buffer != nullptr && capacity > json.size()) std::memcpy(buffer, json.c_str(), json.size() + 1);
-    return json.size();
-  } catch (const std::exception& error) {
-    stalloc::SetLastError(error.what());
-    return 0;
-  }
+  return WriteJson(stalloc::CudaGraphFigures, buffer, capacity);
+}
+size_t stalloc_uncounted_json(char* buffer, size_t capacity) {
+  return WriteJson(stalloc::CudaUncountedFigures, buffer, capacity);
 }
 int stalloc_torch_install_fake(const char* running_torch, int device) {
   return CheckAndInstall(running_torch,

@@ -29,6 +29,8 @@ STALLOC_API int stalloc_torch_install_cpu(const char* running_torch);
 STALLOC_API const char* stalloc_graph_error(void);
 /* Which CUDA graphs' pools are followed (allocator/torch/graph_figures.h), as stalloc_stats_json. */
 STALLOC_API size_t stalloc_graphs_json(char* buffer, size_t capacity);
+/* Bytes of devices that no allocator of the process counts, by cause, likewise. */
+STALLOC_API size_t stalloc_uncounted_json(char* buffer, size_t capacity);
 
 /* For traces of fake tensors: a device without memory, -1 for the CPU, else the index of a GPU. 0: installed. */
 STALLOC_API int stalloc_torch_install_fake(const char* running_torch, int device);

@@ -12,6 +12,7 @@
 #include "allocator/base/log.h"
 #include "allocator/graphs/graph_error.h"
 #include "allocator/torch/graph_figures.h"
+#include "allocator/torch/uncounted_bytes.h"
 #include "tests/graphs/fake_listener.h"
 #include "tests/torch/fake_graphs.h"
 
@@ -362,7 +363,8 @@ TEST_F(GraphGuardInstallTest, TakesThePlaceOfCudasFunctionsInLibtorchCuda) {
   EXPECT_THAT(info.dli_fname, HasSubstr("libcudart"));
 
   GraphPools pools;
-  GraphGuard* const guard = GraphGuard::Install(pools, [](cudaStream_t) { return true; });
+  UncountedBytes uncounted([]() -> std::optional<UncountedBytes::Sample> { return std::nullopt; });
+  GraphGuard* const guard = GraphGuard::Install(pools, uncounted, [](cudaStream_t) { return true; });
   ASSERT_NE(guard, nullptr);
   EXPECT_EQ(reinterpret_cast<void*>(guard->functions().launch), launch);
   for (const char* const symbol : {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiateWithFlags",

@@ -42,6 +42,7 @@ ABI = {
     "stalloc_release_host_pools",
     "stalloc_graph_error",
     "stalloc_graphs_json",
+    "stalloc_uncounted_json",
     "stalloc_torch_built_for",
     "stalloc_torch_has_cuda",
     "stalloc_torch_interface",

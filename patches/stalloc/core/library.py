@@ -200,6 +200,10 @@ class Library:
         """Why this thread's last launch of a CUDA graph was refused; none is without an adapter."""
         return ""
 
+    def uncounted(self) -> list[dict[str, Any]]:
+        """Of each device, bytes that no allocator of this process counts; none is known without an adapter."""
+        return []
+
     def follows_graphs(self) -> bool:
         """It sees captures and launches of CUDA graphs."""
         return bool(self.graphs().get("followed"))
@@ -217,6 +221,7 @@ class TorchLibrary(Library):
         self._function("stalloc_torch_install_fake", ctypes.c_int, ctypes.c_char_p, ctypes.c_int)
         self._function("stalloc_graph_error", ctypes.c_char_p)
         self._function("stalloc_graphs_json", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+        self._function("stalloc_uncounted_json", ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
         # Bytes; the address names the block, None of 0 bytes.
         self.fake_allocate = self._function(
             "stalloc_torch_fake_allocate", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
@@ -242,6 +247,10 @@ class TorchLibrary(Library):
     def graphs(self) -> dict[str, Any]:
         """Which CUDA graphs' pools are followed; empty where nothing is installed for CUDA."""
         return _parsed(self._dll.stalloc_graphs_json)
+
+    def uncounted(self) -> list[dict[str, Any]]:
+        """Of each device, bytes that no allocator of this process counts; empty where nothing is installed for CUDA."""
+        return list(_parsed(self._dll.stalloc_uncounted_json).get("devices", []))
 
     def install(self, device: str, running_torch: str) -> None:
         """Puts our allocator in torch's place. RuntimeError with the library's words when that fails."""

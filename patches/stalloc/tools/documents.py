@@ -382,6 +382,21 @@ class ViewDevice(TypedDict):
     plan: Optional[Columns]
 
 
+class NamedBytes(TypedDict):
+    name: str
+    bytes: int
+
+
+class Card(TypedDict):
+    total_bytes: int
+    driver_bytes: Optional[int]
+    free_bytes: int
+    rows: list[NamedBytes]
+    sum_bytes: int
+    measured_bytes: Optional[int]
+    sentence: str
+
+
 class _View(TypedDict):
     rank: RankReport
     classes: list[str]
@@ -402,6 +417,7 @@ class _View(TypedDict):
     iterations: list[list[Written]]
     correlation: list[Optional[float]]
     leaks: list[DeviceLeaks]
+    card: list[Optional[Card]]
 
 
 class View(_View, total=False):

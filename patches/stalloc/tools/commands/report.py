@@ -15,6 +15,7 @@ from stalloc.tools.commands import leaks, options
 from stalloc.tools.commands.export import dump_lines
 from stalloc.tools.report import (
     advice,
+    card,
     collect,
     comparison,
     figures,
@@ -194,6 +195,8 @@ def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
     known = tokens.read_tokens(directory, view["rank"]["rank"])
     view["iterations"] = [tokens.iteration_rows(drawn, known) for drawn in view["devices"]]
     view["correlation"] = [tokens.correlation(rows) for rows in view["iterations"]]
+    placed = card.read(_traces(arguments.path), view["rank"]["rank"])
+    view["card"] = [card.rows(placed.get(drawn["device"])) for drawn in view["devices"]]
     view["leaks"] = [findings.leaks(view, index) for index in range(len(view["devices"]))]
 
 

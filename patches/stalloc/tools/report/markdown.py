@@ -86,6 +86,7 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
             for row in of_device["allocators"]
         ),
     )
+    lines += _card(view["card"][index])
     lines += _advice(view, index) + _largest(view, drawn) + _unused(view, index)
     lines += _phases(drawn, report["peak"]["segment"])
     lines += _layers(drawn) + _costly(view, drawn) + _graph_pools(drawn) + _graph_needs(report)
@@ -93,6 +94,14 @@ def _device(view: dict[str, Any], index: int) -> list[str]:
     lines += _iterations(view, index)
     lines += _estimate(view) if index == 0 else []
     return lines + [f"- {text}" for text in (*report["warnings"], *report["notes"])] + [""]
+
+
+def _card(found: Optional[dict[str, Any]]) -> list[str]:
+    if found is None:
+        return []
+    rows = [(row["name"], size(row["bytes"])) for row in found["rows"]]
+    rows += [("together", size(found["sum_bytes"])), ("free", size(found["free_bytes"]))]
+    return ["### Every byte of the GPU", "", found["sentence"], "", *_table(["what", "bytes"], rows)]
 
 
 def _iterations(view: dict[str, Any], index: int) -> list[str]:

@@ -10,6 +10,7 @@ from stalloc.core import log, trace_files
 from stalloc.core.config import Config
 from stalloc.core.library import Library
 from stalloc.train.marking import steps
+from stalloc.train.marking.card import CardBytes
 from stalloc.train.marking.device_work import DeviceWork
 from stalloc.train.marking.experts import ExpertTokens
 from stalloc.train.marking.names import TensorNames
@@ -42,6 +43,7 @@ class Tracing:
         self._free_steps = steps.FreeSteps(
             trace_files.path_of(directory, rank, "steps.json"), wait, DeviceWork(torch if timed else None)
         )
+        self._card = CardBytes(trace_files.path_of(directory, rank, "card.json"), library, torch)
         self._when_ended: list[Callable[[], object]] = []
         self.paths = ModulePaths()
         self._afterwards = "the program ends" if config.trace_fake else "the run goes on"
@@ -63,6 +65,8 @@ class Tracing:
         if self.state == WAITS and not self._steps.manual and self._finished == self._steps.first:
             self.begin()
             log.debug(f"iteration {iteration}: the trace begins after it, with what is live")
+        if self.state == RUNS:
+            self._card.iteration_finished()
         if self.state == RUNS and self._finished == self._steps.end:
             self.end()
             traced = self._finished - self._steps.first
@@ -87,6 +91,7 @@ class Tracing:
 
     def end(self) -> None:
         """The trace gets its orderly end; a later call does nothing."""
+        self._card.look()
         self._library.stop_trace()
         self.state = ENDED
         for done in self._when_ended:
@@ -118,6 +123,7 @@ class Tracing:
         self._tokens.write()
         self._experts.write()
         self._free_steps.write()
+        self._card.write()
 
 
 def _nothing() -> None:

@@ -254,6 +254,12 @@ const poolSection = (device, told) => {
       { name: "requests", value: (row) => row.requests, show: (row) => count(row.requests) }], rows, { sort: 2 }));
 };
 
+const cardSection = (card) => {
+  const rows = [...card.rows, { name: "together", bytes: card.sum_bytes }, { name: "free", bytes: card.free_bytes }];
+  return section("card", "Every byte of the GPU", card.sentence,
+    table([{ name: "what", text: true, value: (row) => row.name }, bytesColumn("bytes", (row) => row.bytes)], rows, { sort: null, total: () => "" }));
+};
+
 const mix = (from, to, part) => {
   const parts = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   const [a, b] = [parts(from), parts(to)];
@@ -432,7 +438,7 @@ const build = () => {
     view.rank.trace_complete ? null : "trace not ended in order", `stalloc ${data.version}`].filter(Boolean).join(" · ");
   const sections = [timelineSection(view, device), adviceSection(view, state.device), treeSection(view, device), peakSection(view, device), layerSection(view, device),
     topSection(view, device), ...(device.unused ? [unusedSection(view, device)] : []), phaseSection(view, device), dynamicSection(view, state.device),
-    allocatorSection(view, device, figures), planSection(view, device), ...(device.graph_pools ? [poolSection(device, view.graphs[state.device].told)] : []), estimateSection(view), rankSection(),
+    allocatorSection(view, device, figures), planSection(view, device), ...(view.card[state.device] ? [cardSection(view.card[state.device])] : []), ...(device.graph_pools ? [poolSection(device, view.graphs[state.device].told)] : []), estimateSection(view), rankSection(),
     notesSection(view, device, state.device)].filter(Boolean);
   document.getElementById("report").replaceChildren(
     element("header", {}, element("h1", {}, data.title), element("span", { class: "facts" }, facts), tools),
