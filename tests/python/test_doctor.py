@@ -11,6 +11,7 @@ from typing import Any, Optional
 import pytest
 
 from processes import run_python
+from stalloc.core import nvml
 from stalloc.tools.commands import doctor
 from stalloc.tools.doctor import gpu, memory, sharing, software, storage
 from stalloc.tools.doctor.machine import FAILURE, OK, WARNING, Finding, Machine
@@ -43,6 +44,10 @@ class FakeDriver:
 
     def cuDeviceTotalMem(self, total: Any, device: ctypes.c_int) -> int:  # noqa: N802
         total._obj.value = 80 << 30
+        return 0
+
+    def cuDeviceGetPCIBusId(self, address: Any, size: int, device: ctypes.c_int) -> int:  # noqa: N802
+        address.value = b"0000:1b:00.0"
         return 0
 
     def cuDeviceGetAttribute(self, value: Any, attribute: int, device: ctypes.c_int) -> int:  # noqa: N802
@@ -235,3 +240,32 @@ def test_a_check_that_breaks_does_not_hide_the_others(monkeypatch: pytest.Monkey
     assert [finding.status for finding in found] == [WARNING, OK]
     assert "KeyError: 'x'" in found[0].fact
     assert list(doctor.show(found, colours=True))[1].startswith(" ")
+
+
+def test_who_has_the_gpus_memory_is_named(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def card(address: str) -> nvml.CardMemory:
+        asked.append(address)
+        return nvml.CardMemory(80 << 30, 1 << 29, 12 << 30, {77: 2 << 30, 78: 10 << 30})
+
+    found = {row.subject: row for row in gpu.driver(with_driver(FakeDriver(), tmp_path, card=card))}["GPU 0 memory"]
+    assert asked == ["0000:1b:00.0"]
+    assert found.status == WARNING
+    assert found.fact == (
+        "67.50 GiB free; the driver keeps 512.00 MiB, processes have 12.00 GiB (process 78: 10.00 GiB, "
+        "process 77: 2.00 GiB)"
+    )
+    assert "STALLOC_KEEP_FREE" in found.advice
+
+
+@pytest.mark.parametrize("processes", [None, {}])
+def test_an_idle_gpu_is_all_well(tmp_path: Path, processes: Optional[dict[int, int]]) -> None:
+    machine = with_driver(FakeDriver(), tmp_path, card=lambda _: nvml.CardMemory(80 << 30, 1 << 29, 3 << 20, processes))
+    found = {row.subject: row for row in gpu.driver(machine)}["GPU 0 memory"]
+    assert (found.status, found.fact) == (OK, "79.50 GiB free; the driver keeps 512.00 MiB, processes have 3.00 MiB")
+
+
+def test_without_nvidias_management_library_nothing_is_said_of_memory(tmp_path: Path) -> None:
+    found = states(gpu.driver(with_driver(FakeDriver(), tmp_path, card=lambda _: None)))
+    assert "GPU 0 memory" not in found

@@ -292,3 +292,21 @@ def test_a_long_run_opens_as_fast_as_a_short_one(
     times = [(open_ms(long_report), open_ms(report)) for _ in range(3)]
     long, short = min(long for long, _ in times), min(short for _, short in times)
     assert long < max(3000, 2 * short), f"{long:.0f} ms; a small report on this machine: {short:.0f} ms"
+
+
+def test_every_byte_of_the_gpu_is_a_section_where_it_was_measured(browser: Any, tmp_path: Path, build: Path) -> None:
+    run = planned_pipeline(tmp_path, build)
+    gib = 1 << 30
+    measured = dict.fromkeys(("driver_bytes", "context_bytes", "communicator_bytes", "graph_bytes"), gib)
+    measured |= {"device": 0, "total_bytes": 80 * gib, "held_bytes": 40 * gib, "free_bytes": 36 * gib}
+    measured |= {"library_bytes": gib, "others_bytes": 0, "measured_bytes": 44 * gib}
+    for rank in range(2):
+        (run / "trace" / f"rank{rank:05d}.card.json").write_text(json.dumps({"devices": [measured]}))
+    opened = Shown(browser, report_of(run, build))
+    assert opened.said == []
+    text = opened.page.locator("#card").inner_text()
+    assert "The driver counts 44.00 GiB as taken, 0 B more than the sum." in text
+    rows = opened.page.locator("#card tbody tr").all_inner_texts()
+    assert [row.split("\t")[0] for row in rows][:2] == ["PyTorch's allocators and the arena", "CUDA context"]
+    assert rows[-1].split("\t") == ["free", "36.00 GiB"]
+    opened.page.close()

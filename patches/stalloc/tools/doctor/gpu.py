@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from stalloc.core.sizes import size
 from stalloc.tools.doctor.machine import Finding, Machine, failure, ok, warning
 
 _VIRTUAL_MEMORY, _POSIX_HANDLES = 102, 103  # CU_DEVICE_ATTRIBUTE_...
+_MOST_USERS = 4
+_SHARED_BYTES = 64 << 20  # of contexts that idle tools leave
 _NO_VMM = (
     "Alloc and exact traces need virtual memory management: a GPU with it, not a vGPU that has it switched off; fast "
     "traces and reports work"
@@ -36,6 +39,7 @@ def driver(machine: Machine) -> Iterator[Finding]:
     yield from _runtime(machine, version)
     for index in range(_integer(cuda.cuDeviceGetCount)):
         yield from _device(cuda, index)
+        yield from _memory(machine, cuda, index)
 
 
 def cards(cuda: Any) -> list[tuple[str, int]]:
@@ -106,6 +110,26 @@ def _named(cuda: Any, device: ctypes.c_int) -> tuple[str, int]:
     total = ctypes.c_size_t()
     getattr(cuda, "cuDeviceTotalMem_v2", cuda.cuDeviceTotalMem)(ctypes.byref(total), device)
     return name.value.decode("utf-8", "replace"), total.value
+
+
+def _memory(machine: Machine, cuda: Any, index: int) -> Iterator[Finding]:
+    """Who has the GPU's memory now; nothing where NVIDIA's management library cannot be asked."""
+    device = _device_at(cuda, index)
+    address = ctypes.create_string_buffer(32)
+    if cuda.cuDeviceGetPCIBusId(address, len(address), device) != 0:
+        return
+    card = machine.card(address.value.decode())
+    if card is None:
+        return
+    subject, free = f"GPU {index} memory", card.total - card.reserved - card.used
+    fact = f"{size(free)} free; the driver keeps {size(card.reserved)}, processes have {size(card.used)}"
+    users = sorted((card.processes or {}).items(), key=lambda entry: -entry[1])
+    if users:
+        fact += f" ({', '.join(f'process {pid}: {size(used)}' for pid, used in users[:_MOST_USERS])})"
+    if card.used > _SHARED_BYTES:
+        yield warning(subject, fact, "other programs have memory of it: STALLOC_KEEP_FREE says how much to leave them")
+    else:
+        yield ok(subject, fact)
 
 
 def _attribute(cuda: Any, attribute: int, device: ctypes.c_int) -> bool:

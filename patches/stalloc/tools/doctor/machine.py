@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from stalloc.core import nvml
+
 OK, WARNING, FAILURE = "ok", "warning", "failure"
 
 
@@ -45,12 +47,14 @@ class Machine:
     Attributes:
         root: where /proc, /sys and /dev are.
         cuda: loads the CUDA driver's library; OSError where there is none.
+        card: what NVIDIA's management library says of the memory of the GPU at a PCI address; None: nothing.
         torch: the module, or None with `torch_error`.
     """
 
     root: Path = Path("/")
     environ: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ)
     cuda: Callable[[], Any] = _load_cuda
+    card: Callable[[str], Optional[nvml.CardMemory]] = nvml.memory
     torch: Optional[Any] = None
     torch_error: str = ""
 

@@ -13,7 +13,7 @@ _ROWS = (
     ("held_bytes", "PyTorch's allocators and the arena"),
     ("context_bytes", "CUDA context"),
     ("communicator_bytes", "NCCL communicators"),
-    ("graph_bytes", "CUDA graphs, once instantiated"),
+    ("graph_bytes", "CUDA graphs, after instantiation"),
     ("library_bytes", "kernels and libraries, loaded as they were needed"),
     ("others_bytes", "other processes"),
 )
@@ -43,7 +43,9 @@ def sentence(found: dict[str, Any]) -> str:
         return f"{text}. The driver's own count was not available."
     apart = found["sum_bytes"] - found["measured_bytes"]
     than = "less" if apart > 0 else "more"
-    return f"{text}. The driver counts {size(found['measured_bytes'])} as taken, {size(abs(apart))} {than} than the sum."
+    return (
+        f"{text}. The driver counts {size(found['measured_bytes'])} as taken, {size(abs(apart))} {than} than the sum."
+    )
 
 
 def rows(found: Optional[dict[str, Any]]) -> Optional[dict[str, Any]]:
