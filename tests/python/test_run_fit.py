@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import pytest
 
@@ -127,7 +127,11 @@ def test_a_choice_of_another_model_is_an_error_and_goes(program: Program) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"), [("chosen", None, "expected a choice of stalloc run --fit"), ("version", 7, "found 7")]
+    ("name", "value", "said"),
+    [
+        ("version", 7, "found 7"),
+        pytest.param("chosen", None, "expected a choice of stalloc run --fit", marks=pytest.mark.slow),
+    ],
 )
 def test_a_kept_choice_that_is_none_is_made_anew(program: Program, name: str, value: Any, said: str) -> None:
     program.fit().good()
@@ -139,6 +143,7 @@ def test_a_kept_choice_that_is_none_is_made_anew(program: Program, name: str, va
     assert program.choice()["version"] == 1
 
 
+@pytest.mark.slow
 def test_another_size_is_another_choice(program: Program) -> None:
     program.fit().good()
     done = program.fit("20M").good()
@@ -186,25 +191,25 @@ def test_bad_input_is_refused(training: Training, words: tuple[str, ...], code: 
     assert said in done.err
 
 
-def launched(program: Program, *options: str, machines: Optional[str] = None) -> Finished:
+def launched(program: Program, way: str, *options: str) -> Finished:
     """Two processes of torchrun on one machine."""
     script = [*options, str(program.directory / "fit_itself.py")]
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     if options:
         command += ["--no-python", sys.executable, "-m", "stalloc", "run"]
-    variables = program.training.environment(None, WAY="ddp")
-    if machines:
-        variables["WORLD_SIZE"] = machines
+    variables = program.training.environment(None, WAY=way)
     return run_with_torch(*command, *script, environment=variables, cwd=program.directory)
 
 
-def test_all_processes_of_a_launcher_take_one_choice(program: Program) -> None:
-    plain = losses(launched(program))
-    done = launched(program, "--fit", SIZE)
+@pytest.mark.parametrize("way", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_all_processes_of_a_launcher_take_one_choice(program: Program, way: str) -> None:
+    """A sharded block stands for the model that holds it, which is changed before."""
+    plain = losses(launched(program, way))
+    done = launched(program, way, "--fit", "20M")
     assert losses(done) == plain
     assert TRACES in done.err
     assert program.choice()[fit_files.AUTOMATIC]["made_for"]["processes"] == 2
-    again = launched(program, "--fit", SIZE)
+    again = launched(program, way, "--fit", "20M")
     assert losses(again) == plain
     assert TAKES in again.err
     assert TRACES not in again.err
@@ -216,6 +221,7 @@ def test_a_job_on_several_machines_is_refused(program: Program) -> None:
     assert "found WORLD_SIZE=4 and LOCAL_WORLD_SIZE=2" in done.err
 
 
+@pytest.mark.slow
 def test_the_user_s_cache_keeps_choices_where_no_directory_is_named(program: Program) -> None:
     cache = program.directory / "cache"
     variables = {"XDG_CACHE_HOME": str(cache), "STALLOC_MODEL_INFO_PATH": ""}

@@ -2,7 +2,7 @@
 
 STALLOC_FIT names one of two files. An order of a trial says how a program is traced: {"trial": {...}}. A choice is
 fit.json of `stalloc fit` with what a start needs to apply it: {"version": 1, "chosen": {...}, "automatic": {...}}.
-A trial leaves notes beside its trace, one file a rank.
+A trial leaves notes next to its trace, one file a rank.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Trial:
 class Notes:
     """What a trial has seen of its program."""
 
-    own: Optional[Batch] = None  # as the program has it; None: no framework told it
+    own: Optional[Batch] = None  # as the program has it; None: no framework says it
     traced: Optional[Batch] = None  # as it was set for the trial
     models: list[Model] = dataclasses.field(default_factory=list)  # in the order in which they were found
     rows: Optional[int] = None  # of the first tensor that a model was called with

@@ -1,7 +1,7 @@
 """Trains a chain of blocks, for `stalloc run --fit`: fit_itself.py [ROWS] [STEPS]. Prints its losses as JSON.
 
-WAY: plain (default), trainer (of fake_trainer), ddp. WIDTH: of the blocks. NOTE: a file that gets a line when the loop
-has ended.
+WAY: plain (default), trainer (of fake_trainer), ddp, fsdp. WIDTH: of the blocks. NOTE: a file that gets a line when the
+loop has ended.
 """
 
 from __future__ import annotations
@@ -32,6 +32,15 @@ def loop(model: torch.nn.Module) -> list[float]:
     return losses
 
 
+def sharded(model: torch.nn.Module) -> torch.nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
 def trained() -> list[float]:
     model: torch.nn.Module = Net(WIDTH)
     if WAY == "trainer":
@@ -40,10 +49,10 @@ def trained() -> list[float]:
         arguments = transformers.TrainingArguments(per_device_train_batch_size=ROWS, max_steps=STEPS)
         rows = torch.randn(4096, WIDTH), torch.randint(0, 8, (4096,))
         return transformers.Trainer(model, arguments, rows).train()
-    if WAY == "ddp":
+    if WAY in ("ddp", "fsdp"):
         torch.distributed.init_process_group("gloo")
         torch.manual_seed(1 + torch.distributed.get_rank())
-        model = torch.nn.parallel.DistributedDataParallel(model)
+        model = torch.nn.parallel.DistributedDataParallel(model) if WAY == "ddp" else sharded(model)
     return loop(model)
 
 

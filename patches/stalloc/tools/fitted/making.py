@@ -20,12 +20,12 @@ Fit = Callable[[list[str], int], dict[str, Any]]  # words of `stalloc fit`, and 
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """What the trials came to. `beside`: the traces of twice the micro-batch, and how many rows that has."""
+    """What the trials came to. `larger`: the traces of a larger micro-batch, and how many rows that has."""
 
     directory: Path
     notes: list[Notes]  # of all ranks
     fake: bool = False
-    beside: Optional[tuple[Path, int]] = None
+    larger: Optional[tuple[Path, int]] = None
 
     @property
     def own(self) -> Optional[Batch]:
@@ -57,8 +57,18 @@ def try_out(trials: Trials, tell: Tell) -> Tried:
     rows = min(2 * traced.micro_batch, own.micro_batch)
     tell(f"traced micro-batches of {traced.micro_batch} of {own.micro_batch} rows; traces {rows} rows, too")
     directory, notes = trials.trace(rows=rows)
-    works = ended_in(notes) in (TRACED, FINISHED) and all(each.iterations for each in notes)
-    return dataclasses.replace(tried, beside=(directory, rows)) if works else tried
+    if _works(notes):
+        return dataclasses.replace(tried, larger=(directory, rows))
+    if traced.micro_batch < 2 * _LEAST:
+        return tried
+    rows = traced.micro_batch // 2
+    tell(f"they do not run; traces {rows} rows instead")
+    directory, notes = trials.trace(rows=rows)
+    return Tried(directory, notes, larger=(tried.directory, traced.micro_batch)) if _works(notes) else tried
+
+
+def _works(notes: list[Notes]) -> bool:
+    return ended_in(notes) in (TRACED, FINISHED) and all(each.iterations for each in notes)
 
 
 def _whole(trials: Trials, tried: Tried) -> Tried:
@@ -88,8 +98,8 @@ def choose(tried: Tried, memory: int, fit: Fit) -> dict[str, Any]:
     else:
         words += ["--micro-batch", str(traced.micro_batch), "--accumulation", str(traced.accumulation)]
         words += ["--rows", str(own.micro_batch * own.accumulation), "--for", str(own.framework)]
-        if tried.beside is not None:
-            words += ["--beside", str(tried.beside[0]), str(tried.beside[1])]
+        if tried.larger is not None:
+            words += ["--beside", str(tried.larger[0]), str(tried.larger[1])]
         # Of smaller ones than were traced it is hardly known how fast they are.
         document = fit(words, traced.micro_batch)
         if not document["fits"]:

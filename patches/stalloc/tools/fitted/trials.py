@@ -1,7 +1,7 @@
 """Trials: the program runs in a process of its own, is traced, and ended (train/fitted/trial.py).
 
-Under a launcher each process of the job tries its own rank; notes beside the traces tell the others how it ended. What
-the program prints goes to a file.
+Under a launcher each process of the job tries its own rank; the others read in notes next to the traces how it ended.
+What the program prints goes to a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stalloc.core.files import write_whole
 from stalloc.core.fit_files import FAILED, FINISHED, OUT_OF_MEMORY, RUNS, TRACED, Notes, Trial
 
 TRACED_ITERATIONS = 3
-_FREE_ITERATIONS = 4  # behind the trace, untraced: how long a step is
+_FREE_ITERATIONS = 4  # after the trace, untraced: how long a step is
 _WATCHED_ITERATIONS = 2  # then the device is watched
 _ITERATIONS = TRACED_ITERATIONS + _FREE_ITERATIONS + _WATCHED_ITERATIONS
 _POLL_SECONDS = 0.1

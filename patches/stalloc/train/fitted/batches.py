@@ -21,8 +21,8 @@ _saves = True
 
 
 def watch(settle: Settle, saves: bool = True) -> None:
-    """`settle` is told once what the program's framework has, and answers what it gets instead. Without `saves` a
-    Trainer writes no checkpoints."""
+    """`settle` is called once with what the program's framework has, and answers what it gets instead. Without `saves`
+    a Trainer writes no checkpoints."""
     global _settle, _saves
     _settle, _saves = settle, saves
     for patcher in PATCHERS:

@@ -20,6 +20,7 @@ from typing import Any, Callable, Optional
 from stalloc.train.imports import forget, when_imported
 from stalloc.train.marking.compilations import Compilations
 
+ITERATIONS = 2  # in which all models have trained: where optimizers take turns, a step of the first ends one
 _WRAPPERS = {  # module: its classes whose constructor takes a model
     "torch.nn.parallel.distributed": "DistributedDataParallel",
     "torch.distributed.fsdp.fully_sharded_data_parallel": "FullyShardedDataParallel",

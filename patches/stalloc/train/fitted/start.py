@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 from stalloc.core import files, log
 from stalloc.core.fit_files import Batch, Choice, Model
 from stalloc.train.changes.applied import ApplyError, apply_to
-from stalloc.train.fitted import batches
+from stalloc.train.fitted import batches, models
 from stalloc.train.fitted.models import Models, parameters
 
 
@@ -20,6 +20,7 @@ class Start:
         self._choice = choice
         self._left = list(choice.models)
         self._batch_left = choice.batch
+        self._iterations = 0
         self._models: Optional[Models] = Models(torch, self._change)
         batches.watch(self._settle)
         if choice.offload_state:
@@ -27,13 +28,14 @@ class Start:
 
     def iteration_finished(self, _: int) -> None:
         """All models have trained."""
-        if self._models is None:
+        self._iterations += 1
+        if self._models is None or self._iterations < models.ITERATIONS:
             return
         self._models.stop()
         self._models = None
         lacking = [model for model in self._left if model.recompute or model.offload]
         if lacking:
-            raise self._wrong(f"expected {lacking[0].said()} to train in the first iteration, found none")
+            raise self._wrong(f"expected {lacking[0].said()} to train in the first iterations, found none")
         if self._batch_left is not None:
             raise self._wrong(f"expected {self._batch_left.framework} to make its micro-batches, found none")
 

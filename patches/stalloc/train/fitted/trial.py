@@ -1,7 +1,7 @@
 """A trial: the program's first iterations, traced at a smaller micro-batch where its framework takes one, and ended.
 
-What it has seen is noted in a file beside the trace, as soon as it is known. The process is left without running what
-is behind the loop: `finally` blocks and callbacks of trainers save models that nobody asked for.
+What it has seen is noted in a file next to the trace, as soon as it is known. The process is left without running what
+comes after the loop: `finally` blocks and callbacks of trainers save models that nobody asked for.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Optional
 from stalloc.core import fit_files, log
 from stalloc.core.fit_files import Batch, Model, Notes
 from stalloc.train import lifetime
-from stalloc.train.fitted import batches
+from stalloc.train.fitted import batches, models
 from stalloc.train.fitted.models import Models, first_rows, parameters
 from stalloc.train.marking.paths import ModulePaths
 
-_ACCUMULATED = 2  # micro-batches of a step: those behind the first one find gradients
+_ACCUMULATED = 2  # micro-batches of a step: those after the first one find gradients
 _MOST_FILES = 4096
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _NO_MEMORY = ("out of memory", "can't allocate memory")
@@ -52,7 +52,7 @@ class Trial:
 
     def iteration_finished(self, _: int) -> None:
         self._notes.iterations += 1
-        if self._models is not None:
+        if self._models is not None and self._notes.iterations >= models.ITERATIONS:
             self._models.stop()
             self._models = None
         if self._notes.iterations >= self._order.iterations and not self._ends:

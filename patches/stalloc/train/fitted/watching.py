@@ -20,10 +20,10 @@ def begin(rank: str, torch: Any, paths: Optional[ModulePaths]) -> Callable[[int]
         ConfigError: STALLOC_FIT names no file of `stalloc run --fit`.
     """
     try:
-        told = fit_files.read(Path(os.environ[fit_files.FIT]))
+        given = fit_files.read(Path(os.environ[fit_files.FIT]))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{fit_files.FIT}: {error}") from error
-    if isinstance(told, fit_files.Choice):
-        return Start(told, torch).iteration_finished
+    if isinstance(given, fit_files.Choice):
+        return Start(given, torch).iteration_finished
     notes = fit_files.notes_path(Path(os.environ["STALLOC_MODEL_INFO_PATH"]), int(rank or 0))
-    return Trial(told, notes, torch, paths).iteration_finished
+    return Trial(given, notes, torch, paths).iteration_finished
