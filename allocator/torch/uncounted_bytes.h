@@ -7,7 +7,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
-#include <c10/macros/Macros.h>
+#include <c10/cuda/CUDAMacros.h>
 
 #include <array>
 #include <atomic>
