@@ -7,7 +7,7 @@
 Modes: see bench/modes.py. E is peak live bytes / peak held bytes; live bytes are those that stalloc counts (each
 request rounded up to 512 B, from allocation to free), in the run or in that of its plan, else PyTorch's. Of auto it
 counts from the iteration on that took the plan up. Steps end with those of the program's first optimizer
-(bench/card/child.py); in turns, and in less memory, they are compared by bench/card/card.py. Losses are compared where
+(bench/card/child.py); bench/card/card.py compares them alternately, and in less memory. Losses are compared where
 the program prints a line of JSON a rank, which may follow the word RESULT, with its `losses` and `weights` (a digest).
 The JSON is written anew after each mode. Exit code 1: --check has found a problem, or a run failed.
 """
@@ -105,7 +105,7 @@ class Comparison:
         seconds = time.perf_counter() - begin
         if mode in AUTO:
             await_planners(self.modes.run_directory(mode))
-        ranks = [_told(path) for path in sorted(reports.iterdir())]
+        ranks = [_figures(path) for path in sorted(reports.iterdir())]
         if any("out_of_memory" in rank for rank in ranks):
             done.returncode = EXIT_OUT_OF_MEMORY  # whatever the other ranks and torchrun made of it
         if done.returncode not in (0, EXIT_OUT_OF_MEMORY):
@@ -153,18 +153,18 @@ class Comparison:
         write_json(self._chosen.json, document)
 
 
-def _told(report: Path) -> dict[str, Any]:
+def _figures(report: Path) -> dict[str, Any]:
     """Steps and memory of a rank, from what child.py has reported."""
     events = [json.loads(line) for line in report.read_text().splitlines()]
     end = events[-1] if events and events[-1]["event"] in ("end", "out_of_memory") else {}
-    told = {"step_seconds": [event["seconds"] for event in events if event["event"] == "step"], **end}
-    if told.pop("event", None) == "out_of_memory":
-        told["out_of_memory"] = told["message"]
-    return told
+    found = {"step_seconds": [event["seconds"] for event in events if event["event"] == "step"], **end}
+    if found.pop("event", None) == "out_of_memory":
+        found["out_of_memory"] = found["message"]
+    return found
 
 
 def printed_of(output: str) -> list[dict[str, Any]]:
-    """The lines of JSON with losses, one a rank, in the order of ranks where they tell it."""
+    """The lines of JSON with losses, one a rank, in the order of ranks where they give it."""
     found = []
     for line in output.splitlines():
         text = line.strip().removeprefix("RESULT ")
@@ -185,11 +185,11 @@ def compare(chosen: argparse.Namespace) -> int:
         rows = comparison.rows()
         device = next((run[0].get("device") for run in comparison.runs.values()), None)
         print(f"{' '.join(chosen.program)} on {device}")
-        print(table.modes_table(rows, chosen.markdown))
+        print(f"{table.modes_table(rows, chosen.markdown)}\n{table.COLUMNS}")
         for line in table.remarks(rows, comparison.plan):
             print(line)
         if chosen.directory is not None and comparison.plan is not None:
-            tell_page(comparison.modes.run_directory("alloc"))
+            print_page(comparison.modes.run_directory("alloc"))
         problems = table.problems_of(rows, comparison.plan, chosen) if chosen.check else []
         comparison.write(complete=True, problems=problems)
     for problem in problems:
@@ -197,14 +197,14 @@ def compare(chosen: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def tell_page(run: Path) -> None:
+def print_page(run: Path) -> None:
     """Where plotly is there, the page of the plan."""
     if importlib.util.find_spec("plotly") is None:
         return
-    told = subprocess.run(
+    found = subprocess.run(
         [sys.executable, "-m", "stalloc", "report", str(run)], capture_output=True, text=True, check=False
     )
-    print(f"report: {told.stdout.strip()}" if told.returncode == 0 else told.stderr.strip())
+    print(f"report: {found.stdout.strip()}" if found.returncode == 0 else found.stderr.strip())
 
 
 def obstacle(entry: dict[str, Any], gpus: int) -> Optional[str]:

@@ -18,6 +18,11 @@ from modes import AUTO, TRACES
 Row = dict[str, Any]
 _COMPARED = ("losses", "weights")
 _HEADS = {"native": "native", "expandable": "expandable_segments", "alloc": "**stalloc** Alloc", "auto": "stalloc Auto"}
+# Modes run one after the other, maybe next to other jobs: their steps give no ratio.
+COLUMNS = """\
+live: bytes of live tensors at the peak; held: bytes that the allocator reserved at most; E: live / held
+step: median time, without the first third (modes run one after the other: bench/card/card.py compares times)
+hits: requests of steady iterations that got the slot planned for them"""
 _MOST_OVER_BOUND = 1.01  # of an arena, over the lower bound of its packing
 
 
@@ -91,7 +96,7 @@ def settled_ratio(seconds: list[float], native: list[float]) -> Optional[float]:
 
 
 def modes_table(rows: list[Row], markdown: bool = False) -> str:
-    header = ["mode", "live GiB", "held GiB", "E %", "step ms", "x native", "hits %", "losses = native", "last loss"]
+    header = ["mode", "live GiB", "held GiB", "E %", "step ms", "hits %", "losses = native", "last loss"]
     several = any(row["rank"] for row in rows)
     lines = [header]
     for row in rows:
@@ -100,7 +105,7 @@ def modes_table(rows: list[Row], markdown: bool = False) -> str:
             lines.append([name, "-", "out of memory", *["-"] * (len(header) - 3)])
             continue
         line = [name, cell(row["live_bytes"], 1 / GIB, 3), cell(row["held_bytes"], 1 / GIB, 3)]
-        line += [cell(row["efficiency"], 100, 2), cell(row["step_seconds"], 1e3, 1), cell(row.get("step_ratio"), 1, 3)]
+        line += [cell(row["efficiency"], 100, 2), cell(row["step_seconds"], 1e3, 1)]
         line.append(cell(row.get("hit_rate"), 100, 3))
         line.append({None: "-", True: "yes", False: "NO"}[row.get("losses_equal")])
         lines.append([*line, cell(row["last_loss"], 1, 6)])
@@ -118,8 +123,8 @@ def remarks(rows: list[Row], plan: Optional[Row]) -> list[str]:
     device = None if plan is None else plan["ranks"][0]["report"]["devices"][0]
     if device is not None and device["device"] < 0:
         native, share = device["simulated"]["native_bytes"], device["simulated"]["native_efficiency"]
-        told = f"PyTorch's allocator would hold {native / GIB:.3f} GiB, E {100 * share:.2f} %"
-        found.append(f"{told} (simulated from the trace)")
+        text = f"PyTorch's allocator would hold {native / GIB:.3f} GiB, E {100 * share:.2f} %"
+        found.append(f"{text} (simulated from the trace)")
     return found
 
 

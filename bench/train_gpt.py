@@ -31,7 +31,7 @@ TYPES = {"int": int, "float": float, "str": str}  # of the workload's fields
 
 
 class Marks:
-    """Marks of the loop through stalloc's API at the asked level; nothing where stalloc is not there or not wanted."""
+    """Marks of the loop through stalloc's API at the requested level; nothing if stalloc is missing or not wanted."""
 
     def __init__(self, level: str) -> None:
         self._api: Any = None

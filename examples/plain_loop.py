@@ -2,8 +2,8 @@
 
     stalloc run --auto examples/plain_loop.py
 
-traces the first six iterations, plans beside the run, and serves the rest from the plan; a second start is served from
-it from its first iteration on. In three steps instead: see README.md.
+traces the first six iterations, plans while the run goes on, and serves the rest from the plan; a second start is
+served from it from its first iteration on. In three steps instead: see README.md.
 """
 
 from __future__ import annotations

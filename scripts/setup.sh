@@ -66,6 +66,7 @@ package_of() {
     xdist | pytest_timeout) echo "pytest-${1#pytest_}" ;;
     yaml) echo pyyaml ;;
     material) echo mkdocs-material ;;
+    codespell_lib) echo 'codespell[toml]' ;;
     *) echo "${1//_/-}" ;;
   esac
 }

@@ -82,8 +82,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return match["text"] if (ROOT / path).exists() and not match["image"] else match[0]
 
     code, parts = _FENCE.findall(markdown), _FENCE.split(markdown)
-    told = [_LINK.sub(replaced, part) for part in parts]
-    return "".join(text + block for text, block in zip(told, [*code, ""]))
+    replaced_parts = [_LINK.sub(replaced, part) for part in parts]
+    return "".join(text + block for text, block in zip(replaced_parts, [*code, ""]))
 
 
 def _in_site(path: str) -> Optional[str]:

@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
     figures = parser.add_subparsers(dest="figure", required=True)
     step = _subparser(figures, "step", "steps on a free card", steps=60)
     step.add_argument(
-        "--alone", action="store_true", help="one process after the other, without turns; with seconds to step 100"
+        "--alone", action="store_true", help="run one process after the other, and print the seconds to step 100"
     )
     smallest = _subparser(figures, "least", "the least memory, by capping the GPU", steps=40)
     smallest.add_argument(
@@ -100,7 +100,7 @@ def _subparser(figures: Any, name: str, text: str, steps: int) -> argparse.Argum
 
 
 def device_of(chosen: str) -> str:
-    """CUDA where there is a GPU. It is asked without a context, which would take memory of the card."""
+    """CUDA where there is a GPU. It is queried without a context, which would take memory of the card."""
     if chosen != "auto":
         return chosen
     name, before = "PYTORCH_NVML_BASED_CUDA_CHECK", dict(os.environ)
@@ -114,7 +114,7 @@ def device_of(chosen: str) -> str:
 
 
 def check(chosen: argparse.Namespace) -> None:
-    """CardError: what is asked for cannot be made."""
+    """CardError: the request cannot be met."""
     if chosen.warm_up >= chosen.steps:
         raise CardError(f"--steps {chosen.steps} leaves nothing after --warm-up {chosen.warm_up}")
     if chosen.figure == "least" and chosen.device == "cpu":

@@ -1,4 +1,4 @@
-"""Runs a training program in this process, unchanged, and reports its steps to whoever started it.
+"""Runs a training program in this process, unchanged, and reports its steps to its parent.
 
     python bench/card/child.py --report steps.jsonl --steps 20 -- train.py --batch 8
     STALLOC_MODE=Alloc ... python -m stalloc run bench/card/child.py --report steps.jsonl --steps 20 -- -m package.train
@@ -46,7 +46,7 @@ def parse_arguments() -> argparse.Namespace:
         "--report", required=True, metavar="FD|FILE", help="where the lines of JSON go; {rank}: of torchrun"
     )
     parser.add_argument(
-        "--turns", type=int, metavar="FD", help="before the program and after each step, wait for one byte from here"
+        "--turns", type=int, metavar="FD", help="wait for one byte from FD before the program and after each step"
     )
     parser.add_argument("--steps", type=int, default=0, help="end the program after N steps (default: let it end)")
     parser.add_argument("--optimizer-steps", type=int, default=1, help="optimizer steps that make one step")
@@ -104,7 +104,7 @@ def counters() -> dict[str, Any]:
 
 
 class Steps:
-    """Sees where steps end, reports them, and waits for this process's turn."""
+    """Sees where steps end, reports them, and waits until this process may go on."""
 
     def __init__(self, chosen: argparse.Namespace, report: Callable[[dict[str, Any]], None]) -> None:
         self._chosen, self._report = chosen, report
@@ -167,7 +167,7 @@ class Steps:
 
     def _wait(self) -> None:
         if self._chosen.turns is not None and not os.read(self._chosen.turns, 1):
-            os._exit(1)  # whoever started this process is gone
+            os._exit(1)  # the parent of this process is gone
         self._began = time.perf_counter()
 
 

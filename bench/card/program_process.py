@@ -59,7 +59,7 @@ class Run:
 
 
 class ProgramProcess:
-    """Starts at once. With turns it makes a step (and before its first one the set-up) at each `let_go`.
+    """Starts at once. With `turns` it makes a step (and before its first one the set-up) at each `let_go`.
 
     Args:
         launcher: words between python and child.py, as -m stalloc run.
@@ -81,12 +81,12 @@ class ProgramProcess:
     ) -> None:
         self._log = log
         self._report: Optional[int]
-        self._turn: Optional[int]
+        self._go: Optional[int]
         self._report, report = os.pipe()
-        turn, self._turn = os.pipe() if turns else (None, None)
+        go, self._go = os.pipe() if turns else (None, None)
         words = [*launcher, str(CHILD), "--report", str(report), *options]
-        words += [] if turn is None else ["--turns", str(turn)]
-        inherited = [end for end in (report, turn) if end is not None]
+        words += [] if go is None else ["--turns", str(go)]
+        inherited = [end for end in (report, go) if end is not None]
         self._began = time.monotonic()
         self._deadline = self._began + limit_s
         with log.open("w") as file:
@@ -112,9 +112,9 @@ class ProgramProcess:
 
     def let_go(self) -> None:
         """It makes its next step."""
-        assert self._turn is not None
+        assert self._go is not None
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._turn, b".")
+            os.write(self._go, b".")
 
     def ready(self) -> None:
         """Returns when the program is about to begin, or has failed to."""
@@ -138,12 +138,13 @@ class ProgramProcess:
         return self.end()
 
     def end(self) -> Run:
-        """Waits for a process that has reported its end, or is about to; a process that waits for a turn ends, too."""
-        if self._turn is not None:
+        """Waits for a process that has reported its end, or is about to; a process that waits for its next step ends,
+        too."""
+        if self._go is not None:
             if self._run.end:
                 self.let_go()  # after its last step it waits once more
-            os.close(self._turn)
-            self._turn = None
+            os.close(self._go)
+            self._go = None
         if self._run.outcome == FAILED:
             self._run.outcome = self._outcome()
         self.kill()
@@ -169,7 +170,7 @@ class ProgramProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        ends, self._report, self._turn = (self._report, self._turn), None, None
+        ends, self._report, self._go = (self._report, self._go), None, None
         for end in ends:
             if end is not None:
                 os.close(end)

@@ -1,4 +1,5 @@
-"""The first figure: steps of a program on a free card under each allocator, in turns or one process after the other."""
+"""The first figure: steps of a program on a free card under each allocator, alternately or one process after the
+other."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ def measure(chosen: argparse.Namespace, allocators: Allocators, document: Docume
     """Exit code."""
     if "stalloc" in chosen.allocators:
         allocators.prepare()
-    runs = _alone(chosen, allocators, document) if chosen.alone else _in_turns(chosen, allocators)
-    rows = rows_of(runs, chosen.warm_up, in_turns=not chosen.alone)
+    runs = _alone(chosen, allocators, document) if chosen.alone else _alternately(chosen, allocators)
+    rows = rows_of(runs, chosen.warm_up, alternating=not chosen.alone)
     document.write(runs=_documents(runs), rows=rows, complete=True)
     _print(rows, next(iter(runs.values())), chosen)
     return 0
 
 
-def take_turns(processes: Mapping[str, ProgramProcess]) -> Optional[str]:
+def alternate(processes: Mapping[str, ProgramProcess]) -> Optional[str]:
     """Each makes a step while the others wait; who goes first changes. None: all have trained; else one that has not,
-    with which the turns end."""
+    with which all of them end."""
     going = list(processes)
     iteration = 0
     while going:
@@ -51,15 +52,15 @@ def take_turns(processes: Mapping[str, ProgramProcess]) -> Optional[str]:
     return None
 
 
-def rows_of(runs: Mapping[str, Run], warm_up: int, in_turns: bool) -> dict[str, dict[str, Any]]:
+def rows_of(runs: Mapping[str, Run], warm_up: int, alternating: bool) -> dict[str, dict[str, Any]]:
     seconds = {name: run.seconds for name, run in runs.items()}
     rows = {}
     for name, run in runs.items():
         if len(run.seconds) <= warm_up:
             raise CardError(f"{name} made {len(run.seconds)} steps, which leaves nothing after --warm-up {warm_up}")
-        row = row_of(name, seconds, warm_up, in_turns)
+        row = row_of(name, seconds, warm_up, alternating)
         row |= {"live_bytes": run.live, "held_bytes": run.held}
-        row["seconds_to_step_100"] = None if in_turns else _since_start(run)
+        row["seconds_to_step_100"] = None if alternating else _since_start(run)
         row["arena_changes"] = arena_changes(run.end, run.seconds, warm_up) if name == "stalloc" else None
         rows[name] = row
     return rows
@@ -69,12 +70,12 @@ def _since_start(run: Run) -> Optional[float]:
     return run.at[_SINCE_START - 1] if len(run.at) >= _SINCE_START else None
 
 
-def _in_turns(chosen: argparse.Namespace, allocators: Allocators) -> dict[str, Run]:
+def _alternately(chosen: argparse.Namespace, allocators: Allocators) -> dict[str, Run]:
     with ExitStack() as stack:
         processes = {name: stack.enter_context(allocators.running(name, turns=True)) for name in chosen.allocators}
         for process in processes.values():
             process.ready()
-        failed = take_turns(processes)
+        failed = alternate(processes)
         if failed is not None:
             raise _error(failed, processes[failed].end(), "; all processes were alive at once: see --alone")
         return {name: process.end() for name, process in processes.items()}
@@ -103,7 +104,7 @@ def _documents(runs: Mapping[str, Run]) -> dict[str, Any]:
 
 
 def _print(rows: Mapping[str, dict[str, Any]], run: Run, chosen: argparse.Namespace) -> None:
-    how = "one process after the other" if chosen.alone else "in turns"
+    how = "one process after the other" if chosen.alone else "alternately"
     print(f"{' '.join(chosen.program)} on {run.end['device']}, {how}, steps from {chosen.warm_up} on")
     header = ["allocator", "step ms", "p99 ms", "x native", "95 %", "sums", "x expandable", "95 %", "sums"]
     header += ["live GiB", "held GiB", "s to step 100", "moves", "maps", "waits", "% of steps"]

@@ -1,8 +1,8 @@
 """What comes of the times of steps that several allocators have made: steps are compared by their index.
 
 The ratio of each step to that of another allocator with the same index; the interval that the true median is in with
-95 % confidence; and the same of rounds, as many steps as there are processes that took turns, in which each has each
-place in the order once (whoever makes the step after its own is faster by some percent).
+95 % confidence; and the same of rounds, as many steps as there are processes that alternate, in which each has each
+place in the order once (a process that steps after its own step is faster by some percent).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def compare(own: Sequence[float], base: Sequence[float], warm_up: int, together:
     """Ratios to the base's steps from `warm_up` on, of as many as both have made; None: neither has any.
 
     Args:
-        together: processes that took turns: in as many steps each of them had each place in the order once.
+        together: processes that alternate: in as many steps each of them had each place in the order once.
     """
     count = min(len(own), len(base))
     own, base = list(own[warm_up:count]), list(base[warm_up:count])
@@ -64,11 +64,11 @@ def compare(own: Sequence[float], base: Sequence[float], warm_up: int, together:
     return found
 
 
-def row_of(name: str, seconds: Mapping[str, Sequence[float]], warm_up: int, in_turns: bool) -> dict[str, Any]:
+def row_of(name: str, seconds: Mapping[str, Sequence[float]], warm_up: int, alternating: bool) -> dict[str, Any]:
     """An allocator's own steps, and their ratios to those of native and expandable_segments where these have run."""
     own = list(seconds[name][warm_up:])
     bases = [base for base in BASES if base in seconds and base != name]
-    together = len(seconds) if in_turns else 1
+    together = len(seconds) if alternating else 1
     return {
         "median_seconds": statistics.median(own),
         "mean_seconds": statistics.mean(own),

@@ -99,9 +99,9 @@ def table(rows: list[dict[str, Any]], markdown: bool) -> str:
     for row in rows:
         peaks = [cell(row[kind].get("peak_live_bytes"), _MIB, 2) for kind in ("fake", "real")]
         error = off(row)
-        told = f"{100 * error:+.2f} %" if error is not None else f"refused: {row['fake'].get('why', row['real'])}"
+        shown = f"{100 * error:+.2f} %" if error is not None else f"refused: {row['fake'].get('why', row['real'])}"
         seconds = ", ".join(f"{row[kind].get('seconds', 0):.0f}" for kind in ("fake", "real"))
-        lines.append([row["program"], row["assumed"] or "-", *peaks, told, seconds])
+        lines.append([row["program"], row["assumed"] or "-", *peaks, shown, seconds])
     return aligned(lines, markdown)
 
 

@@ -127,7 +127,7 @@ class Comparison:
         self.results[mode] = result
         if code != 0:
             print(f"compare: the {mode} run ended with {code}, see {self.output / mode}.log", file=sys.stderr)
-        self._remove_checkpoint_behind(mode)
+        self._remove_checkpoint_after(mode)
         write_json(self.output / "results.json", self.document())
         return result
 
@@ -198,7 +198,7 @@ class Comparison:
             return ["--load", str(saved), "--ckpt-step", str(self.save_at)]
         return ["--save", str(self.output / f"checkpoint-{mode}"), "--save-interval", str(self.save_at)]
 
-    def _remove_checkpoint_behind(self, mode: str) -> None:
+    def _remove_checkpoint_after(self, mode: str) -> None:
         """Once nobody loads it any more: checkpoints are larger than everything else here."""
         saved = _SAVED_BY.get(mode, mode)
         if not any(_SAVED_BY.get(other) == saved for other in self.modes if other not in self.results):

@@ -33,7 +33,7 @@ def quiet_step_ms(result: Result) -> float | None:
 
 
 def quiet_steps_ms(result: Result) -> list[float]:
-    """Steps without the first three, and those behind an evaluation or a checkpoint."""
+    """Steps without the first three, and without those after an evaluation or a checkpoint."""
     first = min(map(int, result["step_ms"]), default=0)
     intervals = [interval for interval in result.get("disturbed_every", []) if interval]
     return [
@@ -48,7 +48,7 @@ def rows_of(results: dict[str, Result]) -> list[dict[str, Any]]:
 
     `share_in_slots`: of the requests over 512 B of training, from the second iteration on, those that got their planned
     slots. Where a run took its plan up on its way, live and held bytes and E are from then on; `run_efficiency` is of
-    the whole run. Evaluations and checkpoints have no slots: what they ask for lies in the room that slots leave, and
+    the whole run. Evaluations and checkpoints have no slots: their requests lie in the space that slots leave, and
     is counted in `fenced_requests`.
     """
     rows = []

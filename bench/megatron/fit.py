@@ -49,7 +49,7 @@ def parse_arguments() -> argparse.Namespace:
         "--beside",
         nargs=2,
         metavar=("DIR", "N"),
-        help="another such trace, with micro-batches of N: tells how the device's times grow",
+        help="read another such trace, with micro-batches of N, to learn how the device's times grow",
     )
     parser.add_argument("--report", type=Path, required=True)
     add_arguments(parser)
@@ -89,10 +89,10 @@ class Fit:
 
     def _too_large(self, layers: int, words: list[str]) -> bool:
         """Not even the exact trace could be made, over a heap that wastes nothing: no mode can hold what is live."""
-        return any(run["recomputed"] == _told(layers, words) and run.get("untraceable") for run in self.runs)
+        return any(run["recomputed"] == _worded(layers, words) and run.get("untraceable") for run in self.runs)
 
     def _trained(self, mode: str, layers: int, words: list[str]) -> bool:
-        known = [run for run in self.runs if run["mode"] == mode and run.get("recomputed") == _told(layers, words)]
+        known = [run for run in self.runs if run["mode"] == mode and run.get("recomputed") == _worded(layers, words)]
         return bool(known[-1]["trained"]) if known else self._train(mode, layers, words)["exit_code"] == 0
 
     def _train(self, mode: str, layers: int, recompute: list[str]) -> Result:
@@ -107,7 +107,7 @@ class Fit:
                 break
         ran = set(comparison.results)
         comparison.results.setdefault(mode, comparison.results[each])  # without a trace there is no plan
-        self._add(mode, layers, _told(layers, recompute), comparison, ran)
+        self._add(mode, layers, _worded(layers, recompute), comparison, ran)
         return comparison.results[mode]
 
     def _add(self, mode: str, layers: int, recomputed: str, comparison: Comparison, ran: set[str]) -> None:
@@ -148,8 +148,8 @@ class Fit:
         names = "|".join(str(layer) for layer in range(layers))
         pattern = rf"\.layers\.({names})$" if layers else r"\.core_attention$" if recomputed == _SCORES else ""
         directory, other = self.chosen.beside or (None, 0)
-        beside = None if directory is None else Path(directory)
-        traced = Traced(self.chosen.traced, self.chosen.traced_micro_batch, beside, int(other))
+        second = None if directory is None else Path(directory)
+        traced = Traced(self.chosen.traced, self.chosen.traced_micro_batch, second, int(other))
         return predicted(traced, micro_batch, count, pattern)
 
     def _write(self) -> None:
@@ -190,7 +190,7 @@ class Fit:
         return "\n".join([*lines, ""])
 
 
-def _told(layers: int, words: list[str]) -> str:
+def _worded(layers: int, words: list[str]) -> str:
     if not words:
         return "nothing recomputed"
     return f"{layers} layers of a chunk recomputed" if layers else _SCORES

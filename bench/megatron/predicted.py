@@ -23,23 +23,23 @@ class Traced:
 
     directory: Path
     micro_batch: int
-    beside: Optional[Path] = None
-    beside_micro_batch: int = 0
+    second: Optional[Path] = None
+    second_micro_batch: int = 0
 
     def run(self, trace: Path) -> TracedRun:
         """Of the rank with this trace. CollectError: the other run has no such rank."""
-        if self.beside is None:
+        if self.second is None:
             return TracedRun(trace)
-        others = [files.trace for files in collect.find_ranks(self.beside)]
+        others = [files.trace for files in collect.find_ranks(self.second)]
         other = next((each for each in others if each.name == trace.name), None)
         if other is None:
-            raise collect.CollectError(f"{self.beside}: expected {trace.name}, as {self.directory} has, found {others}")
-        ratio = self.beside_micro_batch / self.micro_batch
+            raise collect.CollectError(f"{self.second}: expected {trace.name}, as {self.directory} has, found {others}")
+        ratio = self.second_micro_batch / self.micro_batch
         return TracedRun(trace, other, ratio, ratio)
 
 
 def predicted(traced: Traced, micro_batch: int, count: int, recomputed: str) -> dict[str, Any]:
-    """Of all ranks. They wait for each other, so that a step of each is the step: it is the mean of what they tell.
+    """The time of all ranks. They wait for each other, so a step of each is the step: the mean of what they report.
 
     Args:
         traced: what it is predicted from.

@@ -70,7 +70,7 @@ class MockTokens(Dataset[dict[str, torch.Tensor]]):
 
 
 def provide_datasets(samples: list[int | None], vp_stage: int | None = None) -> tuple[MockTokens, ...]:
-    """As many rows as Megatron asks for; where its batch grows it asks for those of the first batch size only."""
+    """As many rows as Megatron requests; where its batch grows it requests those of the first batch size only."""
     args = get_args()
     least = 1 << 20 if getattr(args, "step_batch_size_schedule", None) else 1
     return tuple(MockTokens(max(count or 0, least), args.seq_length, args.vocab_size) for count in samples)

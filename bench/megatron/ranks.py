@@ -20,7 +20,7 @@ _TIME_OVER = 124
 
 
 def place(rank: int, count: int, share_gpus: int = 0) -> dict[str, str]:
-    """What torchrun would tell the rank."""
+    """The variables that torchrun would set for the rank."""
     on_node = min(share_gpus or count, count)
     found = {"RANK": str(rank), "WORLD_SIZE": str(count)}
     found |= {"LOCAL_RANK": str(rank % on_node), "LOCAL_WORLD_SIZE": str(on_node)}

@@ -16,7 +16,7 @@ from megatron.core.transformer.dot_product_attention import DotProductAttention
 
 
 def supply(args: argparse.Namespace) -> None:
-    """What `args` ask for. Before the model is built."""
+    """Applies what `args` request. Call it before the model is built."""
     if args.sequence_parallel:
         torch_norm.WrappedTorchNorm.__new__ = _norm  # type: ignore[method-assign]
     if args.multi_latent_attention:

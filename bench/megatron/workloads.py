@@ -54,9 +54,9 @@ def _whole(text: str) -> str:
 
 
 def _workload(name: str) -> Workload:
-    told = dict(_DATA["workloads"][name])
-    base = _workload(told.pop("of")) if "of" in told else Workload()
-    return dataclasses.replace(base, **told)
+    fields = dict(_DATA["workloads"][name])
+    base = _workload(fields.pop("of")) if "of" in fields else Workload()
+    return dataclasses.replace(base, **fields)
 
 
 WORKLOADS = {name: _workload(name) for name in _DATA["workloads"]}

@@ -7,8 +7,8 @@
 
 handover  A process holds so many GB of weights and state under a plan, sleeps and wakes three times; in between
           another process takes as many bytes as it has given back. The first sleep takes the host's memory, the others
-          use it again. Beside it, the bandwidth of copies in the same run. Exit code 1 where a byte was lost.
-turns     A trainer (under a plan) and a generator (under Auto; its weights are kept, its cache is dropped) in turns:
+          use it again. With it, the bandwidth of copies in the same run. Exit code 1 where a byte was lost.
+turns     A trainer (under a plan) and a generator (under Auto; its weights are kept, its cache is dropped) alternately:
           the trainer trains and sleeps, the generator wakes, generates and sleeps, the trainer wakes. The host keeps
           three quarters of the trainer, whose gradients are freed then, and a quarter of the generator, page-locked.
           Exit code 1 where the generator's answers differ.
@@ -51,8 +51,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--trainer-gb", type=float, default=60.0, metavar="GB", help="weights, gradients, state")
     parser.add_argument("--generator-gb", type=float, default=60.0, metavar="GB", help="a quarter of it weights")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=4, help="of training, in a turn")
-    parser.add_argument("--tokens", type=int, default=256, help="generated in a turn")
+    parser.add_argument("--steps", type=int, default=4, help="train N steps in a round")
+    parser.add_argument("--tokens", type=int, default=256, help="generate N tokens in a round")
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--layers", type=int, default=8, help="of cycles")
     return parser.parse_args()
@@ -72,7 +72,7 @@ class Worker:
         )
         self._ready = False
 
-    def ask(self, do: str, **details: Any) -> dict[str, Any]:
+    def request(self, do: str, **details: Any) -> dict[str, Any]:
         """RuntimeError with the process's words where it could not."""
         if not self._ready:
             self._answer()
@@ -104,7 +104,7 @@ def planned(role: str, device: str, numbers: list[int], order: dict[str, Any], d
     """Under the plan of a run that has been traced for so many iterations as the order says."""
     common = {"STALLOC_MODEL_INFO_PATH": directory, **_DETERMINISTIC}
     traced = Worker(role, device, *numbers, STALLOC_MODE="Trace", STALLOC_TRACE_FAST_MODE="1", **common)
-    traced.ask(**order)
+    traced.request(**order)
     traced.close()
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "patches")}
     words = [sys.executable, "-m", "stalloc", "plan", directory]
@@ -120,16 +120,16 @@ def handover(chosen: argparse.Namespace) -> tuple[dict[str, Any], bool]:
             holder = planned("holder", chosen.device, [size], {"do": "iterate", "count": 4}, directory)
         else:
             holder = Worker("holder", chosen.device, size, STALLOC_MODE="Auto", STALLOC_MODEL_INFO_PATH=directory)
-        copies = holder.ask("copies", size=min(size, GB))
-        holder.ask("iterate", count=3)
+        copies = holder.request("copies", size=min(size, GB))
+        holder.request("iterate", count=3)
         rows = []
         for _ in range(_ROUNDS):
-            slept = holder.ask("sleep")
+            slept = holder.request("sleep")
             got = int(slept["devices"][0]["given_back_bytes"] * 0.98)  # the context of the other one is larger by now
-            occupant.ask("take", size=got)
-            occupant.ask("give")
-            rows.append({"sleep": slept, "wake": holder.ask("wake"), "others_had_bytes": got})
-        whole = holder.ask("check")["whole"]
+            occupant.request("take", size=got)
+            occupant.request("give")
+            rows.append({"sleep": slept, "wake": holder.request("wake"), "others_had_bytes": got})
+        whole = holder.request("check")["whole"]
         holder.close()
     occupant.close()
     allowed = {way: _FACTOR * size / copies[way] + _MARGIN for way in ("to_host", "to_device")}
@@ -143,14 +143,14 @@ def handover(chosen: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     return result, whole
 
 
-def turn(trainer: Worker, generator: Worker, chosen: argparse.Namespace) -> dict[str, Any]:
-    row: dict[str, Any] = {"train": trainer.ask("train", steps=chosen.steps)["seconds"]}
-    row["trainer_sleeps"] = trainer.ask("sleep")
-    row["generator_wakes"] = generator.ask("wake")
-    generated = generator.ask("generate", tokens=chosen.tokens)
+def one_round(trainer: Worker, generator: Worker, chosen: argparse.Namespace) -> dict[str, Any]:
+    row: dict[str, Any] = {"train": trainer.request("train", steps=chosen.steps)["seconds"]}
+    row["trainer_sleeps"] = trainer.request("sleep")
+    row["generator_wakes"] = generator.request("wake")
+    generated = generator.request("generate", tokens=chosen.tokens)
     row["generate"], row["sum"] = generated["seconds"], generated["sum"]
-    row["generator_sleeps"] = generator.ask("sleep")
-    row["trainer_wakes"] = trainer.ask("wake")
+    row["generator_sleeps"] = generator.request("sleep")
+    row["trainer_wakes"] = trainer.request("wake")
     hand_over = ("trainer_sleeps", "generator_wakes", "generator_sleeps", "trainer_wakes")
     row["hand_over_seconds"] = sum(row[name]["seconds"] for name in hand_over)
     row["hand_over_share"] = row["hand_over_seconds"] / (row["hand_over_seconds"] + row["train"] + row["generate"])
@@ -166,14 +166,14 @@ def turns(chosen: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     cache = int(chosen.generator_gb * GB) - in_generator * of_layer
     with tempfile.TemporaryDirectory() as of_trainer, tempfile.TemporaryDirectory() as of_generator:
         trainer = planned("trainer", device, [width, layers], {"do": "train", "steps": 4}, of_trainer)
-        trainer.ask("train", steps=3)
-        first = {"trainer": trainer.ask("sleep")["seconds"]}  # it takes the host's memory, as the generator's does
+        trainer.request("train", steps=3)
+        first = {"trainer": trainer.request("sleep")["seconds"]}  # it takes the host's memory, as the generator's does
         mode = {"STALLOC_MODE": "Auto", "STALLOC_MODEL_INFO_PATH": of_generator}
         generator = Worker("generator", device, width, in_generator, cache, **mode)
-        generator.ask("generate", tokens=2)
-        first["generator"] = generator.ask("sleep")["seconds"]
-        trainer.ask("wake")
-        rows = [turn(trainer, generator, chosen) for _ in range(chosen.turns)]
+        generator.request("generate", tokens=2)
+        first["generator"] = generator.request("sleep")["seconds"]
+        trainer.request("wake")
+        rows = [one_round(trainer, generator, chosen) for _ in range(chosen.turns)]
         trainer.close()
         generator.close()
     equal = len({row["sum"] for row in rows}) == 1
@@ -189,17 +189,17 @@ def train(trainer: Worker, cycles: int, occupant: Optional[Worker]) -> dict[str,
     """`occupant` takes what the trainer gives; without one it never sleeps."""
     rows = []
     for _ in range(cycles):
-        trainer.ask("train", steps=1)
+        trainer.request("train", steps=1)
         if occupant is None:
             continue
-        slept = trainer.ask("sleep")
+        slept = trainer.request("sleep")
         given = slept["devices"][0]["given_back_bytes"]
-        occupant.ask("take", size=int(given * 0.98))
-        occupant.ask("give")
-        woken = trainer.ask("wake")
+        occupant.request("take", size=int(given * 0.98))
+        occupant.request("give")
+        woken = trainer.request("wake")
         seconds = {"sleep_seconds": slept["seconds"], "wake_seconds": woken["seconds"]}
         rows.append({"given_back_bytes": given, **seconds, "asleep": slept["memory"], "awake": woken["memory"]})
-    end = trainer.ask("end")
+    end = trainer.request("end")
     trainer.close()
     return {**end, "cycles": rows}
 

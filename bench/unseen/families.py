@@ -1,7 +1,7 @@
 """Kinds of training that language models' loops are far from, one class each: `loss()` is that of the next micro-batch,
 whose sizes, parts or number of requests are drawn anew from Python's and torch's random numbers.
 
-What needs a library beside torch imports it itself.
+A family that needs a library besides torch imports it itself.
 """
 
 from __future__ import annotations

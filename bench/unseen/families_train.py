@@ -3,7 +3,7 @@
     STALLOC_DEVICE=cpu STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=traces/graphs OMP_NUM_THREADS=1 \\
         stalloc run bench/unseen/families_train.py graphs --iterations 16
 
-NAME is a family, and options behind dashes:
+NAME is a family, with options after dashes:
 
     acc1, acc8       micro-batches of a step (default 4)
     lbfgs            L-BFGS with a line search, which takes a step's loss as often as it likes (default AdamW)
@@ -51,7 +51,7 @@ def main() -> None:
         random.seed(1000 * arguments.seed + iteration)
 
     def total_loss() -> Tensor:
-        draw_anew(iteration)  # a line search asks for the same loss again
+        draw_anew(iteration)  # a line search computes the same loss again
         optimizer.zero_grad(set_to_none=True)
         total = torch.zeros(())
         for _ in range(micro_batches):

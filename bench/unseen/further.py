@@ -29,7 +29,7 @@ class PartialDepth(LanguageModel):
 
 
 class Masked(LanguageModel):
-    """Packed documents in one attention, under a mask that tells them apart."""
+    """Packed documents in one attention, under a mask that separates them."""
 
     def forward(self, shape: Sequences) -> Tensor:
         ids = random_ids(self.vocab, shape.count, shape.length + 1)

@@ -253,8 +253,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = parse_arguments()
     if arguments.list:
-        told: Any = (f"{name:12}  {(loop.__doc__ or '').strip()}" for name, loop in LOOPS.items())
-        print("\n".join(told))
+        lines: Any = (f"{name:12}  {(loop.__doc__ or '').strip()}" for name, loop in LOOPS.items())
+        print("\n".join(lines))
         return 0
     torch.manual_seed(1)
     torch.set_default_device(arguments.device)

@@ -224,7 +224,7 @@ class Gpt(nn.Module):
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer with a trained low-rank one beside it."""
+    """A frozen linear layer with a trained low-rank one added to it."""
 
     def __init__(self, frozen: nn.Linear, rank: int) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ CLASSES = 100
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a workload asks of its model."""
+    """The interface of a workload's model."""
 
     sizes: Sizes
     layers: int
@@ -55,7 +55,7 @@ class LanguageModel(nn.Module):
 
 
 class Adapted(LanguageModel):
-    """The same, with frozen weights and low-rank adapters beside three of each layer's projections."""
+    """The same, with frozen weights and low-rank adapters at three of each layer's projections."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -129,7 +129,7 @@ class Convolutional(nn.Module):
 
 
 class Adversarial(nn.Module):
-    """A generator and a discriminator, which train.py trains in turn."""
+    """A generator and a discriminator, which train.py trains alternately."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()

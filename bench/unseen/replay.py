@@ -121,9 +121,9 @@ class Replays:
             result = self.replayed(trace)
             self.results.append(result)
             self.write()
-            told = result.get(FAILED) or f"E {100 * result['efficiency']:.2f} %"
+            shown = result.get(FAILED) or f"E {100 * result['efficiency']:.2f} %"
             seconds = time.monotonic() - begin
-            print(f"{number}/{len(self.traces)} {trace.name}: {told} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+            print(f"{number}/{len(self.traces)} {trace.name}: {shown} ({seconds:.0f} s)", file=sys.stderr, flush=True)
 
     def replayed(self, trace: Traced) -> dict[str, Any]:
         """The experiment as replay_bench writes it, under the workload's name; or why there is none."""

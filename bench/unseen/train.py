@@ -72,7 +72,7 @@ class Training:
     def micro_batch(self, index: int, number: int, micro_batches: int) -> Tensor:
         self.mark_pass("F", number)
         shape = self.workload.shape(self.draw, index, number)
-        if self.workload.tells_tokens:
+        if self.workload.reports_tokens:
             stalloc.tokens(shape.tokens)
         if self.router is not None:
             self.router.begin(index)
@@ -83,7 +83,7 @@ class Training:
 
 
 class AdversarialTraining(Training):
-    """Two passes an iteration: the discriminator's, with an optimizer step behind it, and the generator's."""
+    """Two passes an iteration: the discriminator's, with an optimizer step after it, and the generator's."""
 
     program: Adversarial
 

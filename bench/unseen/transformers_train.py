@@ -4,7 +4,7 @@ each batch drawn anew. To be replayed by replay.py, as train.py's workloads.
     STALLOC_DEVICE=cpu STALLOC_MODE=Trace STALLOC_MODEL_INFO_PATH=traces/mixtral-eager-fixed-ckpt OMP_NUM_THREADS=1 \\
         stalloc run bench/unseen/transformers_train.py mixtral-eager-fixed-ckpt --iterations 16
 
-NAME is a model, and options behind dashes:
+NAME is a model, with options after dashes:
 
     eager, grouped   how experts run (default: the model's way); `eager` takes them one after the other
     fixed, sorted    all sequences of one length; of similar lengths within a micro-batch (default: of any length)

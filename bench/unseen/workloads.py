@@ -27,24 +27,24 @@ class Workload:
     shape: Callable[[Draw, int, int], Shape] = routing.fixed
     experts: Optional[Experts] = None
     recompute: str = "none"  # none, half (every second layer), full
-    tells_tokens: bool = False  # stalloc.tokens() of each micro-batch
+    reports_tokens: bool = False  # stalloc.tokens() of each micro-batch
     marks_passes: bool = True  # or iterations only
 
     def micro_batches_of(self, draw: Draw, iteration: int) -> int:
         return self.micro_batches if isinstance(self.micro_batches, int) else self.micro_batches(draw, iteration)
 
 
-def _workload(told: dict[str, Any]) -> Workload:
+def _workload(fields: dict[str, Any]) -> Workload:
     """Names in the file are those of functions in routing.py and of classes in programs.py and further.py."""
-    if "program" in told:
-        told["program"] = getattr(programs, told["program"], None) or getattr(further, told["program"])
+    if "program" in fields:
+        fields["program"] = getattr(programs, fields["program"], None) or getattr(further, fields["program"])
     for name in ("shape", "micro_batches"):
-        if isinstance(told.get(name), str):
-            told[name] = getattr(routing, told[name])
-    if "experts" in told:
-        told["experts"] = Experts(**told["experts"])
-    return Workload(**told)
+        if isinstance(fields.get(name), str):
+            fields[name] = getattr(routing, fields[name])
+    if "experts" in fields:
+        fields["experts"] = Experts(**fields["experts"])
+    return Workload(**fields)
 
 
 _FILE = Path(__file__).resolve().parents[1] / "workloads" / "unseen.json"
-WORKLOADS: dict[str, Workload] = {name: _workload(told) for name, told in json.loads(_FILE.read_text()).items()}
+WORKLOADS: dict[str, Workload] = {name: _workload(fields) for name, fields in json.loads(_FILE.read_text()).items()}

@@ -48,8 +48,8 @@ class Attempts:
         begin = time.monotonic()
         outcome = self._train(configuration, allocator)
         seconds = time.monotonic() - begin
-        told = f"{self._program}, {allocator}, {configuration.told()}: {_text(outcome)}"
-        print(f"{told}; {seconds:.0f} s", flush=True)
+        line = f"{self._program}, {allocator}, {configuration.worded()}: {_text(outcome)}"
+        print(f"{line}; {seconds:.0f} s", flush=True)
         return outcome
 
     def _train(self, configuration: Configuration, allocator: str) -> Outcome:

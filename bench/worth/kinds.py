@@ -1,4 +1,4 @@
-"""The programs as worth.py sees them: how they are traced, and what is asked of `stalloc fit`. Needs no torch."""
+"""The programs as worth.py sees them: how they are traced, and the request to `stalloc fit`. Needs no torch."""
 
 from __future__ import annotations
 

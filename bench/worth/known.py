@@ -27,7 +27,7 @@ class Configuration:
         changes = json.dumps([self.micro_batch, self.recompute, self.offload]).encode()
         return f"{self.micro_batch}-{hashlib.sha256(changes).hexdigest()[:12]}"
 
-    def told(self) -> str:
+    def worded(self) -> str:
         changed = f", {len(self.recompute)} parts recomputed" if self.recompute else ""
         return f"{self.micro_batch}{changed}" + (f", {len(self.offload)} offloaded" if self.offload else "")
 
@@ -54,8 +54,8 @@ class Known:
         return None
 
     def add(self, program: str, allocator: str, configuration: Configuration, outcome: Outcome) -> None:
-        told = {"of": [program, allocator, configuration.key()], "told": configuration.told()}
-        self._content["attempts"].append({**told, **dataclasses.asdict(outcome)})
+        entry = {"of": [program, allocator, configuration.key()], "told": configuration.worded()}
+        self._content["attempts"].append({**entry, **dataclasses.asdict(outcome)})
         self._write()
 
     def row(self, program: str) -> Optional[dict[str, Any]]:

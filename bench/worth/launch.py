@@ -78,7 +78,7 @@ class Launcher:
 
 
 def failed(code: int, results: list[dict[str, Any]], said: str) -> Outcome:
-    """Out of memory is an outcome; anything else is an error, which is told."""
+    """Out of memory is an outcome; anything else is an error, which is printed."""
     if code != EXIT_OUT_OF_MEMORY:
         print(f"worth: a process ended with {code}: {said}", file=sys.stderr, flush=True)
     return Outcome(False, figures={"exit_code": code, "ranks": results})

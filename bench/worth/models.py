@@ -96,7 +96,7 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    """Gives its output, and keys and values only where a cache is asked for."""
+    """Gives its output, and keys and values only if a cache is requested."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

@@ -51,19 +51,19 @@ class Fake:
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def traced(self, name: str, words: list[str]) -> Path:
-        """The trace. Beside it goes what was asked for: another wish is traced anew."""
+        """The trace. Its request is stored with it: another request is traced anew."""
         arguments, directory = self._arguments, self._directory / name
-        asked = [arguments.program, "--size", arguments.size, *words, "--device", "cuda"]
-        trace, told = directory / "trace" / "rank00000.trace", directory / "asked.json"
-        if told.is_file() and json.loads(told.read_text()) == [asked, arguments.assume]:
+        requested = [arguments.program, "--size", arguments.size, *words, "--device", "cuda"]
+        trace, stored = directory / "trace" / "rank00000.trace", directory / "requested.json"
+        if stored.is_file() and json.loads(stored.read_text()) == [requested, arguments.assume]:
             return trace
         how = ["--fake", *(["--assume", arguments.assume] if arguments.assume else []), "--dir", str(directory)]
-        command = [sys.executable, "-m", "stalloc", "run", *how, str(WORTH / "train.py"), *asked]
+        command = [sys.executable, "-m", "stalloc", "run", *how, str(WORTH / "train.py"), *requested]
         environment = {**os.environ, "STALLOC_TRACE_MODULES": "1"}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             raise SystemExit(f"{name}: {done.stderr.strip() or done.stdout.strip()}")
-        write_json(told, [asked, arguments.assume])
+        write_json(stored, [requested, arguments.assume])
         return trace
 
 
@@ -118,7 +118,7 @@ def _path(layer: str) -> str:
 
 def _tokens(run: TracedRun) -> int:
     most = run.most_tokens()
-    assert most is not None, "programs tell their tokens"
+    assert most is not None, "programs report their tokens"
     return most
 
 

@@ -275,7 +275,7 @@ class HuggingFace(Program):
             torch.set_default_dtype(before)
 
     def prepare(self) -> None:
-        """The Trainer makes its optimizer itself, and stalloc's patch of it tells tokens."""
+        """The Trainer makes its optimizer itself, and stalloc's patch of it reports tokens."""
 
     def run(self, steps: int, before: Callable[[], None], after: Callable[[int], None]) -> None:
         from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -283,7 +283,7 @@ class HuggingFace(Program):
         lengths = [self.micro_batches(step) for step in range(steps)]
         counts = [sum(map(sum, each)) for each in lengths]
 
-        class Told(TrainerCallback):
+        class Progress(TrainerCallback):
             def on_step_begin(self, *_: Any, **__: Any) -> None:
                 before()
 
@@ -291,7 +291,7 @@ class HuggingFace(Program):
                 after(counts.pop(0))
 
         def collate(rows: list[Tensor]) -> dict[str, Tensor]:
-            # What is padded lies behind a causal row and has no label, so that no mask is needed; with one, attention
+            # Padding lies after a causal row and has no label, so that no mask is needed; with one, attention
             # runs in another kernel wherever there is padding, and a micro-batch of one row has none.
             padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
             labels = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-100)
@@ -317,7 +317,7 @@ class HuggingFace(Program):
             )
             rows = InOrder(self._rows([row for step in lengths for micro_batch in step for row in micro_batch]))
             held_out = self._rows(lengths[0][0])
-            Trainer(self.model, settings, collate, rows, held_out, callbacks=[Told()]).train()
+            Trainer(self.model, settings, collate, rows, held_out, callbacks=[Progress()]).train()
 
     def _rows(self, lengths: list[int]) -> list[Tensor]:
         generator = torch.Generator().manual_seed(self.options.seed)

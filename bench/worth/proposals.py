@@ -40,10 +40,10 @@ class Proposals:
         print(f"{self.program}, {allocator}: a proposal for {memory / GIB:.2f} GiB in {seconds:.0f} s", flush=True)
         if not choice.fits:
             return None
-        told = document.document_of(choice, wish, "torch", 0, self.program)
-        chosen = told["chosen"]
+        proposal = document.document_of(choice, wish, "torch", 0, self.program)
+        chosen = proposal["chosen"]
         changes = tuple(chosen["recompute"]), tuple(chosen["offload"])
-        return Configuration(chosen["micro_batch"], *changes, json.dumps(told))
+        return Configuration(chosen["micro_batch"], *changes, json.dumps(proposal))
 
     def _wish(self, allocator: str, memory: int) -> choose.Wish:
         kind, rows = KINDS[self.program], rows_of(self.program, self.chosen.size)

@@ -1,4 +1,4 @@
-"""One program: traced, searched under each allocator, the fastest of any tried under all, measured in turns."""
+"""One program: traced, searched under each allocator, the fastest of any tried under all, measured alternately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from search import Attempt, Outcome, best_of, search
 from step_ratios import median_interval
 from traces import Traces
 
-_LEFT = 256 << 20  # bytes of a card that are left beside what was found to be no allocator's
+_LEFT = 256 << 20  # bytes of a card that are left in addition to those of no allocator
 _ORDER = ("expandable", "stalloc", "native")  # where time runs out, the last has no attempts
 
 
@@ -41,13 +41,13 @@ class Row:
             self._program, self._directory, lambda words, mode: self._launcher.run(self._program, words, mode)
         )
         traced_seconds = time.monotonic() - begin
-        room = self._chosen.card - traces.outside - (_LEFT if self._chosen.device == "cuda" else 0)
+        limit = self._chosen.card - traces.outside - (_LEFT if self._chosen.device == "cuda" else 0)
         proposals = Proposals(self._chosen, self._program, traces.traced_run())
         made = Attempts(self._chosen, self._program, self._directory, self._known, self._launcher)
         attempts: dict[str, list[Attempt[Configuration]]] = {}
         for name in sorted(self._chosen.allocators, key=_ORDER.index):
             attempts[name] = search(
-                room,
+                limit,
                 lambda memory, name=name: proposals(name, memory),  # type: ignore[misc]
                 lambda configuration, name=name: made.in_time(configuration, name),  # type: ignore[misc]
                 self._chosen.attempts,
@@ -55,13 +55,13 @@ class Row:
         for name in attempts:
             self._try_the_best(attempts, name, made)
         best = {name: best_of(tried, self._size) for name, tried in attempts.items()}
-        runs = self._turns({name: one for name, one in best.items() if one is not None}, made)
+        runs = self._rounds({name: one for name, one in best.items() if one is not None}, made)
         return {
             "program": self._program,
             "longest": KINDS[self._program].longest,
-            "room_bytes": room,
-            "allocators": {name: told(name, attempts[name], best[name], runs.get(name, [])) for name in attempts},
-            "traces": traces.told,
+            "room_bytes": limit,
+            "allocators": {name: summary(name, attempts[name], best[name], runs.get(name, [])) for name in attempts},
+            "traces": traces.measured,
             "trace_seconds": traced_seconds,
             "wall_seconds": time.monotonic() - begin,
             "processes": self._launcher.processes,
@@ -76,8 +76,8 @@ class Row:
         if outcome is not None:
             attempts[allocator].append(Attempt(best.assumed, best.configuration, outcome))
 
-    def _turns(self, best: dict[str, Attempt[Configuration]], made: Attempts) -> dict[str, list[Outcome]]:
-        """The best attempts and their repetitions; each allocator has each place in turn."""
+    def _rounds(self, best: dict[str, Attempt[Configuration]], made: Attempts) -> dict[str, list[Outcome]]:
+        """The best attempts and their repetitions; each allocator has each place once."""
         found = {name: [one.outcome] for name, one in best.items()}
         names = list(best)
         for number in range(self._chosen.rounds if names else 0):
@@ -107,7 +107,7 @@ def _counted(runs: list[Outcome]) -> dict[str, list[float]]:
     return found
 
 
-def told(
+def summary(
     allocator: str,
     attempts: list[Attempt[Configuration]],
     best: Optional[Attempt[Configuration]],
@@ -115,7 +115,7 @@ def told(
 ) -> dict[str, Any]:
     """For the JSON: what was attempted, and the best with its figures, of all its `runs`. Bytes, seconds."""
     tried = [
-        {"assumed": each.assumed, "configuration": each.configuration.told(), "fits": each.outcome.fits,
+        {"assumed": each.assumed, "configuration": each.configuration.worded(), "fits": each.outcome.fits,
          "tokens_per_second": each.outcome.tokens_per_second, "held_bytes": each.outcome.held,
          "alloc_retries": (each.outcome.figures or {}).get("alloc_retries")}
         for each in attempts
@@ -128,7 +128,7 @@ def told(
     seconds, tokens = _steps(runs, "seconds"), _steps(runs, "tokens")
     return {
         "attempts": tried,
-        "best": configuration.told(),
+        "best": configuration.worded(),
         "micro_batch": configuration.micro_batch,
         "recomputed": list(configuration.recompute),
         "first_try": attempts[0].outcome.fits,

@@ -14,7 +14,7 @@ import random
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """Tokens of rows, from `least` to `most`; `count` in a step, or so many micro-batches whatever their size.
-    `packed`: those of a micro-batch lie one behind the other."""
+    `packed`: those of a micro-batch lie one after the other."""
 
     least: int
     most: int

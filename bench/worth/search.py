@@ -32,7 +32,7 @@ class Attempt(Generic[Configuration]):
 
 
 _LESS, _MORE = 0.04, 0.03  # shares of the memory by which the assumption changes
-_SPARE = 0.03  # what is held is below the memory by more: there is room for more
+_SPARE = 0.03  # what is held is below the memory by more: there is space for more
 _CLOSE = 0.01  # assumptions that differ by less are one
 _MARGIN = 0.004  # of the memory, that the first proposal leaves
 _MOST_PROPOSALS = 6
@@ -50,7 +50,7 @@ def search(
     attempt: Callable[[Configuration], Optional[Outcome]],
     most: int = 4,
 ) -> list[Attempt[Configuration]]:
-    """All attempts in their order; `best_of` tells which is meant.
+    """All attempts in their order; `best_of` says which is meant.
 
     Args:
         memory: bytes that are there.

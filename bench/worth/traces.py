@@ -14,7 +14,7 @@ from kinds import KINDS, Traced
 
 from stalloc.tools.fitting.replayed import TracedRun
 
-TRACED_STEPS, FREE_STEPS = 3, 8  # the free ones tell how long steps take untraced
+TRACED_STEPS, FREE_STEPS = 3, 8  # the free ones show how long steps take untraced
 _VARIABLES = {
     "STALLOC_MODE": "Trace",
     "STALLOC_TRACE_MODULES": "1",
@@ -26,22 +26,22 @@ Run = Callable[[list[str], dict[str, str]], tuple[int, list[dict[str, Any]], str
 
 
 class Traces:
-    """Of one program. `told`: what was measured while they were made, for the JSON."""
+    """The traces of one program. `measured`: figures of their making, for the JSON."""
 
     def __init__(self, program: str, directory: Path, run: Run) -> None:
         self._program, self._directory = program, directory
         kind = KINDS[program]
-        self.told = [self._made("traced", kind.traced, run), self._made("beside", kind.beside, run)]
+        self.measured = [self._made("traced", kind.traced, run), self._made("beside", kind.beside, run)]
 
     @property
     def outside(self) -> int:
         """Bytes of the card that are no allocator's."""
-        return max(rank for each in self.told for rank in each["outside_bytes"])
+        return max(rank for each in self.measured for rank in each["outside_bytes"])
 
     def traced_run(self) -> TracedRun:
         first, second = (self._trace(name) for name in ("traced", "beside"))
         tokens = [TracedRun(trace).most_tokens() for trace in (first, second)]
-        assert tokens[0] is not None, "programs tell their tokens"
+        assert tokens[0] is not None, "programs report their tokens"
         assert tokens[1] is not None
         kind = KINDS[self._program]
         rows = 1.0 if kind.longest else kind.beside.micro_batch / kind.traced.micro_batch
@@ -61,13 +61,13 @@ class Traces:
         code, results, said = run(words, {**_VARIABLES, "STALLOC_MODEL_INFO_PATH": str(self._directory / name)})
         if code:
             raise RuntimeError(f"{self._program} could not be traced with {' '.join(words)}: {code}\n{said}")
-        told = {
+        row = {
             "words": words,
             "outside_bytes": [rank["outside_bytes"] for rank in results],
             "seconds": results[0]["seconds"],
             "tokens": results[0]["tokens"],
             "live_bytes": results[0].get("live_bytes"),
         }
-        write_json(path, told)
+        write_json(path, row)
         print(f"{self._program}, {name}: {time.monotonic() - begin:.0f} s", flush=True)
-        return told
+        return row

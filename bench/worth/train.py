@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from occupied import occupy, parse_bytes
 
 EXIT_OUT_OF_MEMORY = 3
-# Retries: everything free is given back to the driver, after a wait for the device, and asked for again.
+# Retries: everything free is given back to the driver, after a wait for the device, and requested again.
 _TORCH_COUNTS = ("num_alloc_retries", "num_device_alloc", "num_device_free", "num_sync_all_streams")
 _OUR_COUNTS = (
     *("requests", "planned_hits", "dynamic_hits", "upstream", "stream_waits", "arena_times_grown"),

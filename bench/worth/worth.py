@@ -41,7 +41,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--allocators", nargs="+", choices=ALLOCATORS, default=list(ALLOCATORS))
     parser.add_argument("--attempts", type=int, default=2, help="of each allocator's proposals, at most")
     parser.add_argument("--steps", type=int, default=16, help="of an attempt; the first half does not count")
-    parser.add_argument("--rounds", type=int, default=0, help="in which the best of all train once more, in turns")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="train the best of all once more in N rounds, alternately"
+    )
     parser.add_argument("--time-limit", type=float, default=150, help="seconds of a process")
     parser.add_argument("--row-seconds", type=float, default=300, help="after which a program gets no more attempts")
     parser.add_argument(

@@ -168,11 +168,11 @@ def megatron_row(document: Row) -> Row:
 
 def _came(run: Row) -> Row:
     """Of the rank with most live bytes what was predicted and what came."""
-    told, live = run.get("predicted"), [each or 0 for each in run.get("live_bytes") or []]
-    if not told or not any(live):
+    known, live = run.get("predicted"), [each or 0 for each in run.get("live_bytes") or []]
+    if not known or not any(live):
         return {"live_bytes": 0, "step_seconds": None}
     rank = max(range(len(live)), key=lambda i: live[i])
-    predicted = {"live_bytes": told["live_bytes"][rank], "step_seconds": told["step_seconds"]}
+    predicted = {"live_bytes": known["live_bytes"][rank], "step_seconds": known["step_seconds"]}
     return {"live_bytes": live[rank], "step_seconds": run["step_ms"] / 1e3, "predicted": predicted}
 
 

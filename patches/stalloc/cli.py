@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Optional
 
 from stalloc.core.version import __version__
 
-# What each does. Its module has `prepare_parser` and `run`, and EXAMPLES, unless the planner's help has them.
+# What each command does. Its module has `prepare_parser` and `run`, and EXAMPLES, unless the planner's help has them.
 GROUPS = {
     "every day": {
         "run": "run a training script (or -m MODULE) under stalloc's allocator",
@@ -28,7 +28,7 @@ GROUPS = {
     },
     "look closer": {
         "advise": "list what would lower the peak of a traced run, and its cost",
-        "whatif": "tell whether a traced run would fit a memory size, and how far",
+        "whatif": "compute whether a traced run would fit a memory size, and by how much",
         "diff": "compare two runs at their peaks: class, layer, block and phase",
         "oom": "show the report that an out-of-memory error left",
     },
@@ -38,8 +38,8 @@ GROUPS = {
         "runs": "list the runs whose plans are kept for later starts, or remove some",
     },
     "share a device": {
-        "sleep": "put processes to sleep, so that others have their memory",
-        "wake": "wake processes that sleep: their memory comes back",
+        "sleep": "put processes to sleep, so that other processes can use their memory",
+        "wake": "wake sleeping processes, and restore their memory",
     },
 }
 COMMANDS = {name: does for group in GROUPS.values() for name, does in group.items()}
@@ -51,7 +51,7 @@ GOING = {
     "clean": "stalloc runs --remove NAME",
     "info": "stalloc doctor",
     "completion": "stalloc --completion SHELL",
-    "estimate": "stalloc report DIR --md, which has the estimate beside what was traced, or stalloc run --fake",
+    "estimate": "stalloc report DIR --md, which compares the estimate with the trace, or stalloc run --fake",
     "dump": "stalloc export DIR --format text --output FILE",
     "check": f"stalloc-planner check PLAN TRACE{_WHERE}; stalloc plan checks each plan that it writes",
     "pack": f"stalloc-planner pack{_WHERE}",
@@ -71,12 +71,12 @@ MODEL_OPTIONS = frozenset({"advise", "estimate", "report", "whatif"})
 
 
 def module_of(name: str) -> Any:
-    """A command's: one that does not run is not imported."""
+    """The module of a command: only the command that runs is imported."""
     return importlib.import_module(_MODULES.get(name, f"stalloc.tools.commands.{name}"))
 
 
 class Parser(argparse.ArgumentParser):
-    """Names the nearest option where it does not know one."""
+    """Names the nearest option for an unknown one."""
 
     _words: Sequence[str] = ()
 
@@ -99,7 +99,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class _Format(argparse.RawDescriptionHelpFormatter):
-    """Without the list of commands: they stand in groups."""
+    """Omits the list of commands: the description has them in groups."""
 
     def add_argument(self, action: argparse.Action) -> None:
         if not isinstance(action, argparse._SubParsersAction):
@@ -112,12 +112,12 @@ class _Completion(argparse.Action):
 
 
 def build_parser(names: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The command line's, with these commands alone; not one: with the options that stand before a command."""
+    """The parser of the command line with these commands; none: only the options before a command."""
     parser = Parser(
         prog="stalloc",
         usage="stalloc COMMAND ...",
         description="Plans the memory of a training run from a trace of its first iterations.\n" + _groups(),
-        epilog="`stalloc COMMAND --help` tells more. Exit codes: 0 fine, 1 bad input or infeasible, 2 usage.",
+        epilog="`stalloc COMMAND --help` describes a command. Exit codes: 0 fine, 1 bad input or infeasible, 2 usage.",
         formatter_class=_Format,
     )
     parser.add_argument("--version", action="version", version=f"stalloc {__version__}")
@@ -126,7 +126,7 @@ def build_parser(names: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         metavar="SHELL",
         choices=("bash", "zsh", "tcsh"),
         action=_Completion,
-        help="print what bash, zsh or tcsh needs to complete commands and options (needs `pip install shtab`)",
+        help="print the script that completes commands and options in bash, zsh or tcsh",
     )
     if not names:
         return parser
@@ -134,7 +134,7 @@ def build_parser(names: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         return parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="stalloc", required=True)
     for name in names:
-        does = COMMANDS.get(name) or f"It goes with the next version. Instead: {GOING[name]}."
+        does = COMMANDS.get(name) or f"The next version removes this command. Use instead: {GOING[name]}."
         command = commands.add_parser(
             name,
             help=does,
@@ -159,7 +159,7 @@ def _groups() -> str:
 
 
 def planners_help(name: str) -> str:
-    """Of a command that the planner carries out, with the flags that are the package's. planner.PlannerError."""
+    """The help of a command that the planner carries out, with the package's own flags. planner.PlannerError."""
     help_text: str = module_of("planner").help_text(name, module_of(name).MORE_FLAGS)
     return help_text
 
@@ -203,7 +203,7 @@ def _leave_closed_pipe() -> int:
 def _main(words: list[str]) -> int:
     name = words[0] if words and not words[0].startswith("-") else ""
     if name in GOING:
-        print(f"stalloc {name}: goes with the next version; instead: {GOING[name]}", file=sys.stderr)
+        print(f"stalloc {name}: the next version removes this command; instead: {GOING[name]}", file=sys.stderr)
     elif name not in COMMANDS:
         parser = build_parser(())
         if not name:

@@ -74,14 +74,14 @@ class TorchMemorySaver:
         enable_cpu_backup: bool = False,
         cpu_backup_backend: Optional[str] = None,
     ) -> Iterator[None]:
-        """As torch.cuda.graph. The graph's own pool does not pause; what it reads of regions comes back in time."""
+        """Works like torch.cuda.graph. The graph's own pool does not pause; regions that it reads come back in time."""
         del tag, enable_cpu_backup, cpu_backup_backend
         torch = importlib.import_module("torch")
         with torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
             yield
 
     def pause(self, tag: Optional[str] = None) -> None:
-        """Of one tag, or all. Nothing where no region had it."""
+        """Pauses one tag, or all. Does nothing if no region has it."""
         if tag is None and _of_everything():
             api.sleep(None if _keeps_everything() else self._with_backup(), None, "host", None)
         else:
@@ -90,7 +90,7 @@ class TorchMemorySaver:
                 api.sleep(None, tags, "host", None)
 
     def resume(self, tag: Optional[str] = None) -> None:
-        """Of one tag, or all. RuntimeError while the device is full; it can be called again."""
+        """Resumes one tag, or all. RuntimeError while the device is full; it can be called again."""
         if tag is None and _of_everything():
             api.wake(None, None)
         else:
@@ -128,7 +128,7 @@ def _keeps_everything() -> bool:
 
 @contextlib.contextmanager
 def configure_subprocess() -> Iterator[None]:
-    """For processes that are started inside; there is nothing to preload, so nothing to configure."""
+    """Does nothing: processes that are started inside need nothing preloaded."""
     yield
 
 

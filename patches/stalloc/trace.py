@@ -70,7 +70,7 @@ def dump() -> Path:
 
 
 def names() -> None:
-    """Tells the trace what modules hold at this moment: parameters, their gradients, buffers.
+    """Records in the trace what modules hold at this moment: parameters, their gradients, buffers.
 
     Optimizers of torch's have this done around their steps.
     """

@@ -22,7 +22,7 @@ import step_ratios
 from card_document import Document
 from least_memory import Least, is_too_slow, least, mean_ratio, outcome_of
 from program_process import OUT_OF_MEMORY, TOO_SLOW, TRAINED, ProgramProcess, Run
-from step_figure import take_turns
+from step_figure import alternate
 
 CARD = ROOT / "bench" / "card"
 MIB = 1 << 20
@@ -170,14 +170,14 @@ class Turning:
 
 def test_who_goes_first_changes_from_step_to_step() -> None:
     order: list[str] = []
-    assert take_turns({name: Turning(name, order, 4) for name in "abc"}) is None  # type: ignore[misc]
+    assert alternate({name: Turning(name, order, 4) for name in "abc"}) is None  # type: ignore[misc]
     assert "".join(order) == "abcbcacababc"
 
 
 def test_nobody_goes_on_once_one_has_failed() -> None:
     order: list[str] = []
     processes = {"a": Turning("a", order, 4), "b": Turning("b", order, 1, well=False)}
-    assert take_turns(processes) == "b"  # type: ignore[arg-type]
+    assert alternate(processes) == "b"  # type: ignore[arg-type]
     assert "".join(order) == "abb"
 
 

@@ -76,6 +76,10 @@ def test_what_differs_or_falls_short_is_refused_with_its_value() -> None:
     text = table.modes_table(table.rows_of(found, None))
     assert "NO" in text
     assert "out of memory" in text
+    assert "x native" not in text, "modes that ran one after the other have no ratio of times"
+    assert all(
+        f"{name}: " in table.COLUMNS or f"; {name}" in table.COLUMNS for name in ("live", "held", "E", "step", "hits")
+    )
 
 
 def test_auto_counts_from_its_plan_on() -> None:

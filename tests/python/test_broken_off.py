@@ -52,7 +52,7 @@ def test_what_reads_a_broken_trace_says_where_it_ends(words: list[str], broken: 
 
 def test_a_choice_from_a_broken_trace_is_of_what_is_left(broken: Path, build: Path) -> None:
     done = command(build, "fit", str(broken), "--memory=1T", "--keep-micro-batch", "--json")
-    expect_told(done, "fit", "What is chosen is for these events alone")
+    expect_told(done, "fit", "The choice holds for these events alone")
     assert WHERE in json.loads(done.out)["truncation"]
 
 

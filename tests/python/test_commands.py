@@ -15,8 +15,17 @@ import pytest
 
 from processes import ROOT, Finished, Training, clean_environment, run_python
 from stalloc import cli
+from stalloc.core.variables import VARIABLES
 
 PAGE = ROOT / "docs" / "commands.md"
+# What help may begin with: an order, whose subject is stalloc.
+_ORDERS = """
+accept add change check choose compare complete compute do draw emit end give keep learn leave lend let limit list load
+look make move name pack plan print put read record remove replace run search serve show split take trace treat wait
+wake write
+"""
+VERBS = frozenset(_ORDERS.split())
+MOST_WORDS = 25  # of a sentence
 OWN = sorted(set(cli.COMMANDS) - cli.VERBATIM)
 
 
@@ -51,6 +60,40 @@ def test_every_command_has_an_example_and_every_option_a_place_in_the_page(name:
 @pytest.mark.parametrize("name", OWN)
 def test_every_argument_says_what_it_is(name: str) -> None:
     assert [action.dest for action in parsers()[name]._actions if not action.help] == []
+
+
+def faults(text: str) -> list[str]:
+    """Of a help text: a beginning without a verb, and sentences that are too long."""
+    first = re.sub(r"^for tests: ", "", text).split()[0]
+    found = [] if first in VERBS else [f"begins with {first!r}: {text}"]
+    return found + long_sentences(re.sub(r"\([^)]*\)", "", text))
+
+
+def long_sentences(text: str) -> list[str]:
+    sentences = re.split(r"(?<=[.;:?])\s+", re.sub(r"\n  +[^\n]*", "", text))
+    return [sentence for sentence in sentences if len(sentence.split()) > MOST_WORDS]
+
+
+@pytest.mark.parametrize("name", [*OWN, ""])
+def test_help_is_orders_in_short_sentences(name: str) -> None:
+    parser = parsers()[name] if name else cli.build_parser()
+    helps = [action.help for action in parser._actions if action.help and action.dest != "help"]
+    assert helps
+    assert [fault for text in helps for fault in faults(text)] == []
+    assert long_sentences((parser.epilog or "").partition("examples:\n")[0]) == []
+
+
+def test_what_commands_and_variables_do_begins_with_a_verb() -> None:
+    texts = [*cli.COMMANDS.values(), *(variable.meaning for variable in VARIABLES.values())]
+    assert [fault for text in texts for fault in faults(text)] == []
+    assert [row.name for row in VARIABLES.values() if long_sentences(row.details)] == []
+
+
+def test_help_without_a_verb_and_long_sentences_are_refused() -> None:
+    assert faults("of it, to leave free (default: 1G)") == ["begins with 'of': of it, to leave free (default: 1G)"]
+    assert len(faults("show " + "word " * 25)) == 1
+    assert faults("show " + "word " * 24) == []
+    assert long_sentences("A short one. " + "word " * 25 + "word.") != []
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -99,7 +142,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(command: list[str], build: Pa
         check=False,
     )
     os.close(write)
-    assert [line for line in done.stderr.splitlines() if "goes with the next version" not in line] == []
+    assert [line for line in done.stderr.splitlines() if "the next version removes this command" not in line] == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +170,7 @@ def test_exit_codes_and_prefixes_are_the_same_everywhere(
     done = run_python("-m", "stalloc", *words, environment={"STALLOC_LIB_PATH": str(build)}, cwd=tmp_path)
     assert (done.code, done.out) == (code, "")
     lines, known = done.err.strip().splitlines(), {**cli.COMMANDS, **cli.GOING}
-    last, told = lines[-1], [line for line in lines if "goes with the next version" not in line]
+    last, told = lines[-1], [line for line in lines if "the next version removes this command" not in line]
     assert last.startswith((f"stalloc {words[0]}: " if words and words[0] in known else "stalloc: ", "`stalloc"))
     assert "Traceback" not in done.err
     assert "stalloc-planner" not in "".join(told)
@@ -155,7 +198,7 @@ def test_completion_says_what_it_needs(tmp_path: Path) -> None:
 def without_note(done: Finished, name: str) -> list[str]:
     """What is on stderr after the one line that says what to type."""
     first, *rest = done.err.splitlines()
-    assert first == f"stalloc {name}: goes with the next version; instead: {cli.GOING[name]}"
+    assert first == f"stalloc {name}: the next version removes this command; instead: {cli.GOING[name]}"
     return rest
 
 

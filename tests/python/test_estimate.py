@@ -17,7 +17,7 @@ import pytest
 from exports import trace_of_text
 from processes import HERE, ROOT, FakeProcess
 from stalloc import cli
-from stalloc.core.megatron_arguments import argument_names, arguments_beside, read_settled
+from stalloc.core.megatron_arguments import argument_names, arguments_of, read_settled
 from stalloc.tools.report.arguments import EstimateError, parse
 from stalloc.tools.report.comparison import compare
 from stalloc.tools.report.configuration import Configuration
@@ -330,14 +330,14 @@ def test_a_traced_directory_needs_no_options(build: Path, tmp_path: Path, capsys
     command = [str(build / "stalloc-planner"), "import", "-", f"--output={trace}"]
     subprocess.run(command, input=events, text=True, check=True, capture_output=True)
     settled = {name: value for name, value in dataclasses.asdict(of(PLAIN)).items() if name in argument_names()}
-    arguments_beside(trace).write_text(json.dumps({**settled, "bf16": True, "num_experts": None}))
+    arguments_of(trace).write_text(json.dumps({**settled, "bf16": True, "num_experts": None}))
     assert cli.main(["estimate", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["configuration"] == dataclasses.asdict(of(PLAIN))
     assert cli.main(["estimate", str(tmp_path), "--json", "--", "--num-layers", "4"]) == 0
     assert json.loads(capsys.readouterr().out)["configuration"]["num_layers"] == 4
     assert cli.main(["report", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["views"][0]["estimate"][-1]["estimate"] == estimate(of(PLAIN)).total
-    arguments_beside(trace).write_text("[]")
+    arguments_of(trace).write_text("[]")
     assert cli.main(["estimate", str(tmp_path)]) == 1
     assert "rank00000.megatron.json: expected an object, found list" in capsys.readouterr().err
 

@@ -46,7 +46,7 @@ def test_what_is_packed_has_no_padding() -> None:
 def test_what_comes_first_in_a_step_is_another_size_than_what_comes_behind_it() -> None:
     assert work(packed=True, in_order=True).largest_of_step(2) == pytest.approx((1.1, 1.0)), "100 + 10, 60 + 40"
     assert work(packed=True, in_order=True).largest_of_step(1) == pytest.approx((1.0, 0.6))
-    assert work(packed=True, in_order=True).largest_of_step(4) == pytest.approx((2.1, 2.1)), "nothing is behind it"
+    assert work(packed=True, in_order=True).largest_of_step(4) == pytest.approx((2.1, 2.1)), "nothing follows it"
     assert work(packed=True).largest_of_step(2) == pytest.approx((1.8, 1.8)), "any may come first"
 
 
@@ -118,9 +118,9 @@ def test_free_pages_of_expandable_segments_go_back_at_the_limit() -> None:
 
 def test_micro_batches_between_the_fastest_and_its_neighbours_are_tried() -> None:
     known = [(48, 0.0), (8, 1.0), (30, 3.7), (38, 3.9)]
-    assert choose._beside_the_best(known) == [34, 43]
-    assert choose._beside_the_best([(3, 1.0), (4, 2.0), (5, 0.0)]) == [], "nothing lies between them"
-    assert choose._beside_the_best([(8, 0.0), (4, 0.0)]) == []
+    assert choose._next_to_the_best(known) == [34, 43]
+    assert choose._next_to_the_best([(3, 1.0), (4, 2.0), (5, 0.0)]) == [], "nothing lies between them"
+    assert choose._next_to_the_best([(8, 0.0), (4, 0.0)]) == []
 
 
 class Asked:

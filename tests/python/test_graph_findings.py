@@ -68,7 +68,7 @@ def test_what_is_saved_behind_the_first_iterations_alone_is_told(tmp_path: Path,
     later = graphs.finding(view, 0)
     assert later is not None
     assert "saves nothing of the most that is held, 40.00 MiB" in later["told"][1]
-    assert "in these it saves 8.00 MiB" in later["told"][1]
+    assert "there it saves 8.00 MiB" in later["told"][1]
     view["rank"]["devices"][0]["forecast"] = None
     assert (graphs.finding(view, 0) or {})["why"] == "no iteration ran to its end"
 
@@ -82,7 +82,7 @@ def test_captures_that_are_not_in_the_trace(tmp_path: Path, build: Path, capsys:
     found = graphs.finding(view, 0)
     assert found is not None
     assert found["told"] == [
-        "captured graphs: captures are not in the trace: they come behind 3 iterations, 3 were traced",
+        "captured graphs: captures are not in the trace: they come after 3 iterations, 3 were traced",
         "set: STALLOC_TRACE_STEPS=7 when tracing, or more",
     ]
     words += ["--cuda-graph-warmup-steps=2"]

@@ -49,7 +49,7 @@ def test_each_mode_recomputes_until_it_trains(tmp_path: Path, monkeypatch: pytes
     asked: list[tuple[int, int, str]] = []
 
     def predicted(traced: Any, micro_batch: int, count: int, recomputed: str) -> dict[str, Any]:
-        assert (traced.micro_batch, traced.beside, traced.beside_micro_batch) == (4, tmp_path / "two", 2)
+        assert (traced.micro_batch, traced.second, traced.second_micro_batch) == (4, tmp_path / "two", 2)
         asked.append((micro_batch, count, recomputed))
         return {"live_bytes": [1 << 30], "step_seconds": 0.1}
 

@@ -18,7 +18,7 @@ from stalloc.tools.report import first_look
 pytestmark = pytest.mark.usefixtures("real_libraries")
 
 PHONE = {"has_touch": True, "is_mobile": True}
-NEITHER = "100 % of the peak has neither a module nor a tensor's name."
+NEITHER = "100 % of the peak has no module and no tensor's name."
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_hints_tell_what_another_trace_would_show(bare: Path, directory: Path, c
     assert "STALLOC_TRACE_STACKS=1" in told["hints"][0][1]
     assert told["hints"][0][2].startswith("STALLOC_TRACE_DETAIL=1 does both")
     known = answer(capsys, "report", str(directory))["views"][0]
-    assert known["hints"] == [["When tracing, STALLOC_TRACE_STACKS=1 tells the line of Python that asks for it."]]
+    assert known["hints"] == [["When tracing, STALLOC_TRACE_STACKS=1 shows the line of Python that requests it."]]
     known["rank"]["fingerprint"]["trace_mode"] = ""  # a snapshot that was imported
     assert first_look.hints(known, 0) == []
 

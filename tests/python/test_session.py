@@ -20,19 +20,19 @@ def trace(build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_session_answers_until_it_is_closed(trace: Path) -> None:
     with Session(trace) as session:
-        assert session.ask("view")["rank"]["fingerprint"]["rank"] == 0
+        assert session.query("view")["rank"]["fingerprint"]["rank"] == 0
         with pytest.raises(CollectError, match=r"request: expected view, .* or period, found 'dance'"):
-            session.ask("dance")
-        assert session.ask("traced")["devices"], "an error ends nothing"
+            session.query("dance")
+        assert session.query("traced")["devices"], "an error ends nothing"
     with pytest.raises((CollectError, ValueError)):
-        session.ask("view")
+        session.query("view")
 
 
 def test_errors_name_the_file(trace: Path, tmp_path: Path) -> None:
     with Session(tmp_path / "none.trace") as session, pytest.raises(CollectError, match=r"none\.trace"):
-        session.ask("view")
+        session.query("view")
     with Session(trace, trace, ratio=1.0) as session, pytest.raises(CollectError, match="--beside needs a --ratio"):
-        session.ask("view")
+        session.query("view")
 
 
 def test_a_planner_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_a_planner_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
     program.chmod(0o755)
     monkeypatch.setenv("STALLOC_LIB_PATH", str(tmp_path))
     with Session(tmp_path / "a.trace") as session, pytest.raises(CollectError, match="stalloc-planner failed: -9"):
-        session.ask("view")
+        session.query("view")
 
 
 def test_without_a_planner_it_is_said_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

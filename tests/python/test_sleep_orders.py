@@ -288,7 +288,7 @@ def test_a_forked_child_has_no_orders(arena: Arena) -> None:
 
 
 def test_a_sleep_is_undone_once_and_only_while_it_sleeps(arena: Arena) -> None:
-    with orders.turn:
+    with orders.lock:
         order = sleeping(arena)
         orders.carry_out(order)
         orders.undo(order)
@@ -303,7 +303,7 @@ def test_a_sleep_is_undone_once_and_only_while_it_sleeps(arena: Arena) -> None:
 
 def test_two_sleeps_are_undone_with_the_last_of_them(arena: Arena) -> None:
     first, second = sleeping(arena), sleeping(arena)
-    with orders.turn:
+    with orders.lock:
         orders.carry_out(first)
         orders.carry_out(second)
         with pytest.raises(RuntimeError, match="another order to sleep was carried out meanwhile"):
@@ -316,7 +316,7 @@ def test_two_sleeps_are_undone_with_the_last_of_them(arena: Arena) -> None:
 def test_what_the_program_had_put_to_sleep_itself_is_not_woken(arena: Arena) -> None:
     arena.sleep()
     order = sleeping(arena)
-    with orders.turn:
+    with orders.lock:
         orders.carry_out(order)
         with pytest.raises(RuntimeError, match="a part of it slept before, and is not to wake"):
             orders.undo(order)

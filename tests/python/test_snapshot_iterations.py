@@ -78,7 +78,7 @@ def test_one_step_is_an_iteration(build: Path, tmp_path: Path, capsys: Any) -> N
     found = imported(history.snapshot(), tmp_path, capsys)
     assert (found["iterations"], found["source"]) == (1, 'annotations "Optimizer.step#" (1 iteration)')
     assert [note[:61] for note in found["notes"]] == [
-        "it is one iteration: enough to tell what a plan would hold, bu"[:61]
+        "the history has one iteration: enough to compute what a plan "[:61]
     ]
     assert planned(build, tmp_path / "run")["plan"]["arena_bytes"] == 6 * MIB
     assert cli.main(["report", str(tmp_path / "run"), "--md"]) == 0
@@ -100,7 +100,7 @@ def test_the_first_step_holds_what_later_ones_need(build: Path, tmp_path: Path, 
     history.free(100)
     found = imported(history.snapshot(), tmp_path, capsys)
     assert found["iterations"] == 1
-    assert found["notes"][-1].startswith("it leaves 8.00 MiB behind (as an optimizer's state from its first step on)")
+    assert found["notes"][-1].startswith("it leaves 8.00 MiB live (as an optimizer's state from its first step on)")
     begin = [line["event"] for line in dump_lines(tmp_path / "run" / "trace" / "rank00000.trace")].index("mark")
     assert begin == 2, "behind the weight, and what was held"
     device = planned(build, tmp_path / "run")
@@ -221,7 +221,7 @@ def test_named_iterations_that_pile_up_are_said_to(tmp_path: Path, capsys: Any) 
         history.annotate(f"block {layer}", "END")
     found = imported(history.snapshot(), tmp_path, capsys, "--iterations", "block")
     assert found["iterations"] == 6
-    assert any("live bytes grow by 3.00 MiB in each; what piles up has no place" in note for note in found["notes"])
+    assert any("live bytes grow by 3.00 MiB in each; growing memory has no slot" in note for note in found["notes"])
 
 
 def test_ranges_may_be_open_at_either_end() -> None:

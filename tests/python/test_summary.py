@@ -31,7 +31,7 @@ def test_what_is_saved_is_beside_what_pytorchs_allocator_would_hold(tmp_path: Pa
     outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 130 * MIB), 0)
     assert outcome is not None
     assert outcome.saved_bytes == 30 * MIB
-    assert outcome.told() == (
+    assert outcome.worded() == (
         "held 100.00 MiB for 90.00 MiB live: E 90.00 %, 19 of 20 steady requests from the plan; "
         "PyTorch would hold 130.00 MiB: 30.00 MiB saved"
     )
@@ -50,7 +50,7 @@ def test_a_run_that_is_another_than_the_traced_one_saves_nothing_that_is_known(t
     outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 130 * MIB, live=50 * MIB), 0)
     assert outcome is not None
     assert (outcome.native_bytes, outcome.saved_bytes) == (None, None)
-    assert outcome.told().endswith(
+    assert outcome.worded().endswith(
         "from the plan; what PyTorch would hold is not known: no iteration's requests were followed"
     )
 
@@ -78,7 +78,7 @@ def test_what_pytorchs_allocator_would_hold_is_told_as_it_was_followed_or_why_it
     for mode in ("Alloc", "Auto"):
         outcome = _outcome.outcome_of({**stats(mode), **unplanned, "native": native}, tmp_path, 0)
         assert outcome is not None
-        assert outcome.told().endswith(told)
+        assert outcome.worded().endswith(told)
 
 
 def test_what_graphs_need_counts_beside_what_tensors_hold(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_more_held_than_by_pytorchs_allocator_is_nothing_saved(tmp_path: Path) -
     outcome = _outcome.outcome_of(stats(), analysed(tmp_path, 95 * MIB), 0)
     assert outcome is not None
     assert outcome.saved_bytes == 0
-    assert "saved" not in outcome.told()
+    assert "saved" not in outcome.worded()
 
 
 def test_a_run_without_a_plan_saves_nothing(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_run_without_a_plan_saves_nothing(tmp_path: Path) -> None:
     outcome = _outcome.outcome_of({**stats(), **unplanned}, analysed(tmp_path, 130 * MIB), 0)
     assert outcome is not None
     assert outcome.native_bytes is None
-    assert "saved" not in outcome.told()
+    assert "saved" not in outcome.worded()
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"devices": [{}]}', '{"devices": []}'])

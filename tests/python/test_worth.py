@@ -259,9 +259,9 @@ def test_traces_that_are_there_are_not_made_again(tmp_path: Path) -> None:
     first = Traces("lora", tmp_path, run)
     assert (first.outside, first.traced_run().ratio) == (2, 2.0)
     again = Traces("lora", tmp_path, run)
-    assert again.told == first.told
+    assert again.measured == first.measured
     assert len(ran) == 2
-    (tmp_path / "beside.json").write_text(json.dumps({**first.told[1], "words": ["other"]}))
+    (tmp_path / "beside.json").write_text(json.dumps({**first.measured[1], "words": ["other"]}))
     with pytest.raises(FileExistsError):
         Traces("lora", tmp_path, run)
 
@@ -288,7 +288,7 @@ def test_a_row_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_row_has_the_steps_of_all_runs_of_its_best() -> None:
     from known import Configuration
-    from row import told
+    from row import summary
 
     document = {"predicted": {"peak_live_bytes": 9, "held_bytes": {}, "step_seconds": 1.0, "step_at_least": False}}
     best = Configuration(2, (), (), json.dumps({**document, "bound": ""}))
@@ -297,11 +297,11 @@ def test_a_row_has_the_steps_of_all_runs_of_its_best() -> None:
         for second, moves in ((1.0, 2), (3.0, 1))
     ]
     attempt = Attempt(10, best, runs[0])
-    row = told("stalloc", [attempt], attempt, runs)
+    row = summary("stalloc", [attempt], attempt, runs)
     assert (row["seconds"], row["tokens"], row["step_seconds"]) == ([1.0, 3.0], [8.0, 8.0], 2.0)
     assert row["tokens_per_second"]["mean"] == 4.0
     assert row["counted"] == {"arena_times_moved": [2, 1]}, "not of the steps before those that count"
-    assert told("stalloc", [attempt], None, [])["best"] is None
+    assert summary("stalloc", [attempt], None, [])["best"] is None
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Which rank says what several ranks of a launch have to say: the first of each machine.
 
-Who says something binds a socket whose name tells the launch and the kind of text, in Linux' abstract namespace: the
-kernel lets one process have a name, and takes it back when that process ends. Nothing is sent, and no file is left.
+A process that reports binds a socket whose name has the launch and the kind of text, in Linux' abstract namespace:
+the kernel lets one process have a name, and takes it back when that process ends. Nothing is sent, and no file is left.
 Texts that differ in their numbers alone (a rank in a path, bytes) are of one kind. allocator/base/alike.h does the same
 for what the library prints.
 """
@@ -31,7 +31,7 @@ _ours: dict[str, bool] = {}
 
 
 def is_first(text: str, environ: Mapping[str, str]) -> bool:
-    """True where no other process of the launch on this machine has asked for this kind of text, now and later."""
+    """Whether this process alone of the launch on this machine may print this kind of text, now and later."""
     launch = "\0".join([str(os.getuid()), *(environ.get(name, "") for name in _LAUNCH)])
     kind = hashlib.sha256(f"{launch}\0{re.sub(r'[0-9]+', '#', text)}".encode("utf-8", "surrogateescape")).hexdigest()
     if kind not in _ours:

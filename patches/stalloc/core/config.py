@@ -1,4 +1,4 @@
-"""What the environment asks of the Python side. The C++ side reads the rest of STALLOC_* by itself."""
+"""The settings of the Python side in the environment. The C++ side reads the rest of STALLOC_* by itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Where a rank stands in a parallel run, and whose plan it is served from.
 
 Ranks that differ in nothing but their data-parallel number run the same program on other data, so one plan serves
-them all. A traced rank leaves its coordinates beside its trace. A rank without a plan of its own looks there for one of
-equal coordinates; it has to know its own before anything is initialised, so they are computed from the command line.
+them all. A traced rank writes its coordinates next to its trace. A rank without a plan of its own looks there for one
+of equal coordinates; it has to know its own before anything is initialised, so they are computed from the command line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Coordinates:
     dp: int
     sizes: tuple[int, ...]  # of the groups, in this order
 
-    def told(self) -> str:
+    def worded(self) -> str:
         """ "tp 1, pp 0, dp 3": of the groups that have more than one rank."""
         numbers = zip(("tp", "pp", "cp", "ep", "dp"), (self.tp, self.pp, self.cp, self.ep, self.dp), self.sizes)
         return ", ".join(f"{name} {number}" for name, number, size in numbers if size > 1)
@@ -42,7 +42,8 @@ class Coordinates:
 
 
 def of_command_line(words: Sequence[str], rank: int, world: int) -> Optional[Coordinates]:
-    """As Megatron numbers its ranks: tp fastest, then cp, dp and pp, or pp and dp under --use-tp-pp-dp-mapping.
+    """The coordinates as Megatron numbers its ranks: tp fastest, then cp, dp and pp, or pp and dp under
+    --use-tp-pp-dp-mapping.
 
     Experts are dealt out over the ranks in the same order, etp fastest. None where `words` has none of Megatron's
     arguments, or the sizes do not fit the world.
@@ -80,7 +81,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def write(directory: Path, rank: int, coordinates: Coordinates) -> None:
-    """Beside the rank's trace."""
+    """The file next to the rank's trace."""
     path = _path(directory, rank)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(json.dumps(dataclasses.asdict(coordinates)))
@@ -92,7 +93,7 @@ def _path(directory: Path, rank: int) -> Path:
 
 
 def read_all(directory: Path) -> dict[int, Coordinates]:
-    """Of the traced ranks. ValueError names a file that is none."""
+    """The coordinates of the traced ranks. ValueError names a file that is none."""
     found = {}
     for path in sorted((directory / "trace").glob("rank*.coordinates.json")):
         name = _NAME.match(path.name)
@@ -102,7 +103,7 @@ def read_all(directory: Path) -> dict[int, Coordinates]:
 
 
 def read_one(directory: Path, rank: int) -> Optional[Coordinates]:
-    """Of a traced rank. ValueError names a file that is none."""
+    """The coordinates of a traced rank. ValueError names a file that is none."""
     path = _path(directory, rank)
     return _read(path) if path.is_file() else None
 
@@ -124,7 +125,7 @@ def rank_to_serve_from(directory: Path, rank: int, own: Coordinates) -> Optional
 
 
 def place(words: Sequence[str], environ: Mapping[str, str], rank: str) -> str:
-    """For a line of text: "tp 1, pp 0, dp 3", of the groups that have more than one rank. Empty where not known."""
+    """The text "tp 1, pp 0, dp 3", for the groups that have more than one rank. Empty where not known."""
     world = environ.get("WORLD_SIZE", "")
     if not (rank.isdigit() and world.isdigit()):
         return ""
@@ -132,7 +133,7 @@ def place(words: Sequence[str], environ: Mapping[str, str], rank: str) -> str:
         own = of_command_line(words, int(rank), int(world))
     except (argparse.ArgumentError, SystemExit):
         return ""
-    return "" if own is None else own.told()
+    return "" if own is None else own.worded()
 
 
 def choose_plan(words: Sequence[str], environ: Mapping[str, str], rank: str) -> Optional[int]:

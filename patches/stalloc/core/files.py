@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def remove(path: Path) -> None:
-    """Nothing where there is no such file, nor could be. OSError: it cannot be removed."""
+    """Removes the file if it exists. OSError: it cannot be removed."""
     if os.path.lexists(path):
         path.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Written beside `path` under another name, then renamed; missing directories are made. OSError names `path`."""
+    """Writes next to `path` under another name, then renames; makes missing directories. OSError names `path`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

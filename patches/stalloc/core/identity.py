@@ -15,12 +15,12 @@ RUNNING, GONE, UNKNOWN = "running", "gone", "unknown"
 
 
 def boot() -> str:
-    """Of this boot of this machine; empty where the system does not say."""
+    """The identity of this boot of this machine; empty if the system does not say."""
     return _text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def namespace(pid: Optional[int] = None) -> str:
-    """Of PIDs, which a process is in, by default this one. Empty where that may not be looked at."""
+    """The PID namespace of a process, by default this one. Empty if it may not be read."""
     try:
         return os.readlink(f"/proc/{'self' if pid is None else pid}/ns/pid")
     except OSError:
@@ -28,7 +28,7 @@ def namespace(pid: Optional[int] = None) -> str:
 
 
 def own() -> dict[str, Any]:
-    """Of this process, for JSON."""
+    """The identity of this process, for JSON."""
     pid = os.getpid()
     return {
         "pid": pid,
@@ -40,7 +40,8 @@ def own() -> dict[str, Any]:
 
 
 def state_of(process: dict[str, Any]) -> str:
-    """Of the one that `own` was called in. UNKNOWN: it cannot be seen from here. ValueError: it is no such record."""
+    """The state of the process that called `own`. UNKNOWN: it cannot be seen from here. ValueError: it is no such
+    record."""
     pid, started = process.get("pid"), process.get("started")
     if not (isinstance(pid, int) and (started is None or isinstance(started, int))):
         raise ValueError(f"expected a process's number and the time at which it was started: {process!r}")

@@ -63,7 +63,8 @@ class Claim(NamedTuple):
 
 
 def fingerprint(include: Union[str, Path]) -> Optional[str]:
-    """Of the headers in torch's `include` directory, without their comments and spaces; None where there are none.
+    """The hash of the headers in torch's `include` directory, without their comments and spaces; None where there are
+    none.
 
     A header that this torch does not have counts as such.
     """

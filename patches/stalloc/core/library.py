@@ -17,7 +17,7 @@ from stalloc.core.version import INSTALLED
 
 ABI_VERSION = 8
 LIBRARY_NAME = "libstalloc.so"
-TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built beside
+TORCH_LIBRARY_NAME = "libstalloc_torch.so"  # for the torch that the package was built with
 TORCH_LIBRARIES = "libstalloc_torch*.so"  # a wheel has one for each minor version: libstalloc_torch-2.11.so
 PLANNER_NAME = "stalloc-planner"
 
@@ -62,7 +62,7 @@ class Library:
         self._function("stalloc_start_trace", number)
         self._function("stalloc_prepare_plan", number, text)
         self._function("stalloc_take_plan", number, text)
-        # A function of a report's path, as bytes; it must outlive what calls it. An empty one: nobody is told.
+        # A function of a report's path, as bytes; it must outlive its caller. An empty one: nobody is notified.
         self.tell_oom_reports = self._function("stalloc_tell_oom_reports", None, ctypes.c_void_p)
         self._function("stalloc_trace_again", number, text)
         self._function("stalloc_signature_json", size, text, size)
@@ -141,7 +141,7 @@ class Library:
         self._raise_unless_zero(self._dll.stalloc_take_plan(os.fsencode(path)))
 
     def trace_again(self, path: Path) -> None:
-        """Traces what is asked for from now on, in mode Auto. RuntimeError with the library's words, and no trace."""
+        """Traces requests from now on, in mode Auto. RuntimeError with the library's words, and no trace."""
         self._raise_unless_zero(self._dll.stalloc_trace_again(os.fsencode(path)))
 
     def signature(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Library:
         return _parsed(self._dll.stalloc_sleep_json)
 
     def wake(self, device: int, tags: Optional[list[str]]) -> dict[str, Any]:
-        """As `sleep`."""
+        """Like `sleep`."""
         self._raise_unless_zero(self._dll.stalloc_wake(device, *_names(tags)))
         return _parsed(self._dll.stalloc_sleep_json)
 

@@ -28,13 +28,13 @@ def in_colour(stream: TextIO) -> bool:
 
 
 def silence() -> None:
-    """Nothing is printed from now on: the program's last word has been said."""
+    """Prints nothing from now on: the program has ended."""
     global _silent
     _silent = True
 
 
 def level() -> str:
-    """As the environment has it now; "info" where it has no level that is known, of which the run's start complains."""
+    """The level in the environment; "info" if it is unknown, which the run's start reports."""
     try:
         return parse_log_level(os.environ.get(LOG_LEVEL, ""))
     except ConfigError:
@@ -42,7 +42,7 @@ def level() -> str:
 
 
 def debug(text: str) -> None:
-    """Of every rank."""
+    """Prints a line of every rank."""
     _write("debug", text)
 
 
@@ -53,7 +53,7 @@ def info(text: str) -> None:
 
 
 def figures(text: str) -> None:
-    """A line that somebody asked for, of every rank."""
+    """Prints a line that was requested, of every rank."""
     _write("info", text)
 
 

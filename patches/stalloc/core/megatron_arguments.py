@@ -1,4 +1,4 @@
-"""Megatron-LM's arguments that its memory depends on, and those that it settled, left beside a trace."""
+"""Megatron-LM's arguments that its memory depends on, and those that it settled, in a file next to a trace."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, Optional
 from stalloc.core.json_files import read_object
 
 
-def arguments_beside(trace: Path) -> Path:
+def arguments_of(trace: Path) -> Path:
     """Where stalloc.megatron leaves the arguments that Megatron settled: an object of `argument_names`."""
     return trace.with_suffix(".megatron.json")
 
 
 def argument_names() -> list[str]:
-    """As attributes of the namespace of Megatron-LM's arguments."""
+    """The attributes of the namespace of Megatron-LM's arguments."""
     return sorted(vars(parser().parse_args([])))
 
 
 def read_settled(trace: Path) -> Optional[dict[str, Any]]:
-    """None where none lie beside the trace. ValueError names a file that holds something else."""
-    path = arguments_beside(trace)
+    """None if none lie next to the trace. ValueError names a file that holds something else."""
+    path = arguments_of(trace)
     return read_object(path) if path.is_file() else None
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of those arguments, with Megatron's defaults."""
+    """The values of those arguments, with Megatron's defaults."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in (
         "num-layers", "hidden-size", "num-attention-heads", "seq-length", "micro-batch-size", "global-batch-size",

@@ -13,7 +13,7 @@ from stalloc.core.sizes import size
 
 _ALIKE = 0.02  # of the peak: further away, what is known of another run, or of a part of this one, says nothing
 _MOSTLY = 0.95  # of the requests: what is less is said in the run's last line
-LEAST_TOLD_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and is not told
+LEAST_REPORTED_BYTES = 1 << 20  # a program that allocates less has nothing to plan, and gets no message
 NO_ITERATION = "no iteration was seen: step an optimizer of torch's, or call stalloc.iteration() in the loop"
 NOT_SERVED = "no plan served this run"
 NEVER_SHORT = "memory was never short"
@@ -30,16 +30,16 @@ def planned(device: dict[str, Any]) -> str:
 
 
 def served_share(device: dict[str, Any]) -> Optional[float]:
-    """Of the steady requests; None where there were none."""
+    """The share of the steady requests; None if there were none."""
     steady = device.get("steady", {})
     return steady["hits"] / steady["requests"] if steady.get("requests") else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of the device with most requests. Bytes; `native_bytes`: what PyTorch's allocator would hold for this run, as a
-    model of it says that followed its requests, or the planner's simulation of the traced run, where this is the same
-    and a plan served it; None where that is not known: `native_unknown` then has why."""
+    """The outcome of the device with most requests. Bytes; `native_bytes`: what PyTorch's allocator would hold for this
+    run, as a model of it says that followed its requests, or the planner's simulation of the traced run, where this is
+    the same and a plan served it; None where that is not known: `native_unknown` then has why."""
 
     mode: str
     peak_live_bytes: int
@@ -64,7 +64,7 @@ class Outcome:
             return None
         return min(self.needed_bytes, self.held_peak_bytes) / self.held_peak_bytes
 
-    def told(self) -> str:
+    def worded(self) -> str:
         """One line."""
         text = self._held(2)
         if self.mode not in ("Alloc", "Auto"):
@@ -98,7 +98,7 @@ class Outcome:
 
 
 def outcome_of(stats: dict[str, Any], directory: Path, rank: int) -> Optional[Outcome]:
-    """Of stats() or a summary; None where nothing was allocated. `rank`: whose trace was analysed."""
+    """The outcome in stats() or a summary; None if nothing was allocated. `rank`: whose trace was analysed."""
     figures = stats.get("since_plan") or stats
     held, live = figures.get("held_peak_bytes", 0), figures.get("peak_live_bytes", 0)
     if not held or not live:
@@ -130,14 +130,14 @@ def _followed(native: dict[str, Any], live: int) -> tuple[Optional[int], str]:
 
 
 def shown(directory: Path) -> str:
-    """As it can be typed, in few letters: below the user's home directory with ~."""
+    """The path in few letters, as it can be typed: with ~ below the user's home directory."""
     home, text = os.path.expanduser("~"), str(directory)
     below = os.path.isabs(home) and home != "/" and text.startswith(f"{home}/")
     return shlex.quote(text) if not below else f"~/{shlex.quote(text[len(home) + 1 :])}"
 
 
 def _traced(analysis: Path, live: int) -> tuple[Optional[int], Optional[int]]:
-    """Of the traced run, where this is the same: what PyTorch's allocator would hold, and what the device needs with
+    """For the traced run, if this is the same: what PyTorch's allocator would hold, and what the device needs with
     captured graphs."""
     try:
         devices = json.loads(analysis.read_text(encoding="utf-8"))["devices"]

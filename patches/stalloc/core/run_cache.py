@@ -1,7 +1,7 @@
 """Which runs under STALLOC_MODE=Auto are known: directories below the user's cache, each with one plan for each rank.
 
 Runs of one program have names with one beginning: the program's, and a hash of its path, the number of ranks and torch.
-What follows is of the arguments, for the reader: not they but what a run requests tells whose plan is whose
+The rest comes from the arguments, for the reader: a run finds its plan by its requests, not by its arguments
 (run_choice.py). `run.json` has the arguments of starts that the plan was found to fit, and is as old as the last one.
 """
 
@@ -97,7 +97,7 @@ class KnownRun:
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """OSError: neither a variable nor the system tells where the user's files are."""
+    """OSError: neither a variable nor the system names the folder of the user's files."""
     base = environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "stalloc" / "runs"
@@ -152,7 +152,7 @@ def describe(directory: Path, program: Program, fits: bool) -> None:
 
 
 def hint_of(arguments: Sequence[str]) -> str:
-    """Of the arguments what tells runs apart, fit for a file's name: "batch-6-steps-12". Empty where there are none."""
+    """The arguments that distinguish runs, fit for a file's name: "batch-6-steps-12". Empty where there are none."""
     words = [_last_part(word) for word in without_secrets(arguments)]
     return re.sub(r"[^A-Za-z0-9._=]+", "-", "-".join(words))[:_HINT_LENGTH].strip("-.")
 
@@ -171,7 +171,7 @@ def without_secrets(arguments: Sequence[str]) -> list[str]:
 
 
 def _last_part(word: str) -> str:
-    """Of a path."""
+    """A word for a path."""
     name, equals, value = word.rpartition("=")
     return name + equals + (value.rstrip("/").rpartition("/")[2] or value)
 
@@ -198,7 +198,7 @@ def _used(directory: Path) -> float:
 
 
 def bytes_in(directory: Path) -> int:
-    """Of what is there; files come and go meanwhile."""
+    """The bytes of the files; files come and go meanwhile."""
     held = 0
     for folder, _, names in os.walk(directory):  # which leaves out what it cannot read
         for name in names:
@@ -208,7 +208,7 @@ def bytes_in(directory: Path) -> int:
 
 
 def remove_leftovers(cache: Path) -> None:
-    """Of removals that were broken off."""
+    """Cleans up removals that were broken off."""
     with contextlib.suppress(OSError), os.scandir(cache) as entries:
         for entry in entries:
             if run_files.is_leftover(Path(entry.path)):

@@ -1,11 +1,11 @@
-"""Who uses a run's directory, so that starts of one command at the same time do not touch each other's files.
+"""The users of a run's directory, so that starts of one command at the same time do not touch each other's files.
 
     RUN/.lock                     held for moments: while a start's folder is made, a plan published, the run removed
     RUN/starts/HOST-PID/          of one start alone: its trace, the plans made of it, what its planner says
     RUN/starts/HOST-PID/lock      held by the start's process and its planner, as long as one of them lives
 
 What is whole goes from there to RUN (planner/cli/start_folder.h); the last one stays. A folder that nobody holds is
-removed by a later start. Where the file system has no locks, the processes that `lock` names tell who lives.
+removed by a later start. Where the file system has no locks, `lock` names the processes, and they show who lives.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Start:
 
     @classmethod
     def temporary(cls, run: Optional[Path]) -> Start:
-        """For a run whose directory cannot be written; None: it has none."""
+        """The files of a run whose directory cannot be written; None: it has none."""
         folder = Path(tempfile.mkdtemp(prefix="stalloc-"))
         return cls(run or folder, folder, None, kept=False)
 
@@ -61,7 +61,7 @@ class Start:
         """The start turns out to be one of another run: its folder goes there, with what is open in it.
 
         Args:
-            admits: whether it may, or may stay where that is here; asked while the run's gate is held.
+            admits: whether it may, or may stay where that is here; called while the run's gate is held.
         Returns:
             False: it may not, and nothing has changed. OSError: the run cannot be written.
         """
@@ -79,7 +79,7 @@ class Start:
         return True
 
     def planned_by(self, process: int) -> None:
-        """A planner holds the folder as well: said where there are no locks to tell."""
+        """A planner holds the folder as well: recorded where there are no locks to show it."""
         with contextlib.suppress(OSError), (self.folder / "lock").open("a", encoding="utf-8") as file:
             file.write(f"{_name_of(process)}\n")
 
@@ -115,12 +115,12 @@ class Paths:
 
     @property
     def directory(self) -> Path:
-        """Of the run."""
+        """The run's folder."""
         return self.start.run
 
     @property
     def folder(self) -> Path:
-        """Of the start."""
+        """The start's folder."""
         return self.start.folder / self.part
 
     @property
@@ -153,7 +153,7 @@ class Paths:
 
     @property
     def report(self) -> Path:
-        """Of the running plan."""
+        """The path of the running plan."""
         return self.folder / "output" / "trace_analysis" / f"rank{self.rank:05d}.json"
 
     @property
@@ -161,12 +161,12 @@ class Paths:
         return self.folder / "log_output" / f"rank{self.rank:05d}.planner.log"
 
     def again(self) -> Paths:
-        """Of what is traced anew in the middle of the run; the next start has no use for it."""
+        """The path of a trace from the middle of the run; the next start has no use for it."""
         return dataclasses.replace(self, part="again")
 
 
 def signature_name(rank: int) -> str:
-    """Of what a rank requests, below a run's directory or a start's folder (planner/cli/run_directory.h)."""
+    """The signature of a rank's requests, below a run's directory or a start's folder (planner/cli/run_directory.h)."""
     return os.path.join("output", "plan", f"rank{rank:05d}.signature.json")
 
 
@@ -174,7 +174,7 @@ Identity = tuple[int, int, int, int]
 
 
 def identity(file: Path) -> Optional[Identity]:
-    """Of the file that is there now: another one has another. None: there is none."""
+    """The identity of the file that is there now: another one has another. None: there is none."""
     try:
         stat = file.stat()
     except OSError:
@@ -244,7 +244,7 @@ def remove_run(run: Path) -> bool:
 
 
 def is_leftover(directory: Path) -> bool:
-    """Of a run whose removal was broken off."""
+    """Cleans up a run whose removal was broken off."""
     return directory.name.startswith(_REMOVED) and _age(directory) > _UNFINISHED_SECONDS
 
 
@@ -271,7 +271,7 @@ def _make(run: Path) -> Start:
 
 
 def _free_folder(run: Path) -> Path:
-    """For a start of this process. REQUIRES: the gate is held."""
+    """Makes a folder for a start of this process. REQUIRES: the gate is held."""
     everywhere = run / "starts"
     everywhere.mkdir(exist_ok=True)
     name = f"{socket.gethostname() or 'host'}-{os.getpid()}".replace("/", "_")

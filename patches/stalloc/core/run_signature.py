@@ -1,4 +1,4 @@
-"""Which sizes a run requests in its set-up and its first iterations: what tells its plan from the plans of others.
+"""The sizes that a run requests in its set-up and its first iterations: they distinguish its plan from those of others.
 
 The library counts them (allocator/runtime/run_signature.h). Two phases are alike by bytes: what both request, of what
 either does. Sizes that follow the data make iterations of one run differ; how much they do is a part of its signature,
@@ -67,13 +67,13 @@ class Phase:
         }
 
     def shared_bytes(self, other: Phase) -> int:
-        """Of requests that both have."""
+        """The share of requests that both have."""
         both = self.counts.keys() & other.counts.keys()
         shared = sum(size * min(self.counts[size], other.counts[size]) for size in both)
         return shared + min(self.other_bytes, other.other_bytes)
 
     def likeness(self, other: Phase) -> float:
-        """Of the bytes that either requests, those that both do: 0 to 1."""
+        """The part of the bytes of either that both request: 0 to 1."""
         shared = self.shared_bytes(other)
         either = self.bytes + other.bytes - shared
         return shared / either if either > 0 else 1.0
@@ -131,7 +131,7 @@ class Later:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """Of a run whose first iterations are over. `device`: its name, empty where it is not known."""
+    """The signature of a run whose first iterations are over. `device`: its name, empty where it is not known."""
 
     device: str
     set_up: Phase
@@ -169,11 +169,11 @@ class Signature:
         return self.first if self.later is None else self.later.kinds[0]
 
     def begins_as(self, run: Signature) -> bool:
-        """That run's first iteration is this one's."""
+        """Whether that run's first iteration is this one's."""
         return self._is_of(run) and self.first.requests > 0 and _same(self.first, run.first)
 
     def fits(self, run: Signature) -> bool:
-        """That run, of which two iterations or more are over, is one of this plan."""
+        """Whether that run, with two or more iterations over, is one of this plan."""
         if not self._is_of(run):
             return False
         if self.later is None or run.later is None:
@@ -181,12 +181,12 @@ class Signature:
         return self.later.allows(run.steady)
 
     def likeness(self, run: Signature) -> tuple[bool, float]:
-        """Of two plans that fit, the one with more is the better: the same order of requests, then bytes."""
+        """The rank of a plan that fits; a higher one is better: the same order of requests, then bytes."""
         mine, other = (self.first, run.first) if run.later is None else (self.steady, run.steady)
         return mine.order == other.order, mine.likeness(other)
 
     def _is_of(self, run: Signature) -> bool:
-        """Of the same device, with the same weights."""
+        """Whether device and weights are the same."""
         return not (self.device and run.device and self.device != run.device) and self._set_up_fits(run)
 
     def _set_up_fits(self, run: Signature) -> bool:

@@ -34,7 +34,7 @@ def parse(text: str) -> int:
 
 
 def parse_some(text: str) -> int:
-    """As `parse`, but for 0."""
+    """Like `parse`, but refuses 0."""
     size = parse(text)
     if size == 0:
         raise argparse.ArgumentTypeError(f"expected more than 0 bytes: {text!r}")

@@ -116,7 +116,7 @@ def user_of(pid: int) -> int:
 
 
 def _runtime_directory_of(pid: int) -> Optional[str]:
-    """As the process was started with; None where that may not be looked at."""
+    """The environment that the process was started with; None if it may not be read."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""Where a rank's trace is in a run's directory, and what is left beside it."""
+"""The path of a rank's trace in a run's directory, and of the files next to it."""
 
 from __future__ import annotations
 

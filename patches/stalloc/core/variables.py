@@ -40,34 +40,34 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_MODE",
             "`Torch` (default), `Auto`, `Trace`, `Alloc`",
-            "Torch, Auto, Trace or Alloc",
-            details="Torch changes nothing and reports utilisation per iteration. Upper and lower case are alike",
+            "run in this mode: Torch, Auto, Trace or Alloc",
+            details="Torch changes nothing and reports utilisation per iteration. Case does not matter",
             reader="both",
         ),
         Variable(
             "STALLOC_MODEL_INFO_PATH",
             "directory",
-            "directory of traces and plans",
-            details="Trace and Alloc need it; Auto's default is one below `~/.cache/stalloc/runs`, of the run that "
-            "requests the same (`stalloc runs`). In it: "
+            "keep traces and plans in this directory",
+            details="Trace and Alloc need it; Auto's default lies below `~/.cache/stalloc/runs`, and is the run's "
+            "with the same requests (`stalloc runs`). It holds "
             "`trace/rank00000.trace`, `output/plan/rank00000.plan`, `output/observed/rank00000.observed`, "
-            "`log_output/rank00000.summary.json`; under Auto `output/plan/rank00000.signature.json`, what the plan's "
-            "run requests, and `starts/`, what belongs to starts that run",
+            "`log_output/rank00000.summary.json`; under Auto also `output/plan/rank00000.signature.json`, the requests "
+            "of the plan's run, and `starts/`, the files of starts that run",
             reader="both",
         ),
         Variable(
             "STALLOC_STRICT",
             _OFF,
-            "a missing or foreign plan is an error",
+            "treat a missing or foreign plan as an error",
             SWITCH,
-            "Else a warning and an unplanned run. In mode Alloc the loop ends with an error behind the iteration in "
-            "which the run turned out not to resemble its plan, or gave it up",
+            "Default: a warning and an unplanned run. In mode Alloc the loop ends with an error after an iteration "
+            "that differs from the plan, or gives it up",
             "both",
         ),
         Variable(
             "STALLOC_DEVICE",
             "`auto` (default), `cuda`, `cpu`",
-            "which of torch's allocators is replaced",
+            "replace torch's allocator of this device",
             ("auto", "cuda", "cpu"),
             "auto: CUDA where there is a GPU",
             "Python",
@@ -75,15 +75,15 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_AUTO_WAIT",
             _OFF,
-            "mode Auto waits for its plan",
+            "wait for the plan in mode Auto",
             SWITCH,
-            "So the same iteration takes it up in every start. At its end the process waits for the next start's, too",
+            "Every start then takes it up at the same iteration. The process also waits for the next start's plan",
             "Python",
         ),
         Variable(
             "STALLOC_SLEEP_SOCKET",
             "`0` (default), `1`, `once`",
-            "takes orders of `stalloc sleep PID` and `stalloc wake PID`",
+            "accept `stalloc sleep PID` and `stalloc wake PID`",
             ("0", "1", "once"),
             "1: between two iterations; once: at once ([sleep.md](sleep.md))",
             "Python",
@@ -91,28 +91,28 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_PLAN_RANK",
             "a rank",
-            "whose plan this rank is served from, if not its own",
-            details="Under Auto, whose it begins with. Default: its own, or that of a data-parallel replica of it "
+            "serve this rank from the plan of another rank",
+            details="Under Auto, the plan to begin with. Default: the rank's own, or that of a data-parallel replica "
             "(Megatron-LM)",
             reader="both",
         ),
         Variable(
             "STALLOC_DYNAMIC",
             "`auto` (default), `0`, `1`",
-            "whether what has no slot is served from the arena",
+            "serve requests without a slot from the arena",
             ("0", "1", "auto"),
-            "0: PyTorch's allocator serves it",
+            "0: PyTorch's allocator serves them",
         ),
         Variable(
             "STALLOC_MEMORY_LIMIT",
             "size, `40G`",
-            "bytes, 40G: caps an exact trace's memory",
-            details="And the CPU's arena. Units are binary",
+            "limit an exact trace's memory, to 40G",
+            details="Also limits the CPU's arena. Units are binary",
         ),
         Variable(
             "STALLOC_KEEP_FREE",
             "size, `4G`",
-            "bytes of the GPU that stay free for others",
+            "keep these bytes of the GPU free for others",
             details="While more is free, the arena grows instead of moving memory. Set it where processes share a GPU: "
             "then memory is moved before the rest is taken. "
             "Default: 2 % of it, 1G at least",
@@ -120,58 +120,62 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_GRAPHS",
             "`shared` (default), `apart`, `poison`",
-            "whether memory of CUDA graphs serves other tensors between launches",
+            "lend memory of CUDA graphs to other tensors between launches",
             ("shared", "apart", "poison"),
-            "apart: what a graph's pool holds is its own. Also for programs with kernels that stay resident beside "
-            "others (NVSHMEM, DeepEP). poison: shared, and each launch is followed by a fill of what it leaves idle "
-            "with 0xff, in a trace as well: a program that reads it gets NaN. For one run whose losses must equal "
-            "those of others",
+            "apart: each graph's pool keeps its memory. Use it also for programs with kernels that stay resident "
+            "next to others (NVSHMEM, DeepEP). poison: shared, and after each launch stalloc fills its idle memory "
+            "with 0xff, in a trace as well: a program that reads it gets NaN. Use it for one run whose losses must "
+            "equal those of others",
         ),
         Variable(
             "STALLOC_LIB_PATH",
             "directory",
-            "directory of the libraries",
+            "load the libraries from this directory",
             details="Default: those of the installed package",
             reader="both",
         ),
         Variable(
-            "STALLOC_STATIC_FALLBACK", _OFF, "accepted; falling back is always on", SWITCH, "Of the published tool"
+            "STALLOC_STATIC_FALLBACK",
+            _OFF,
+            "accept the variable: falling back is always on",
+            SWITCH,
+            "A variable of Infinigence's STAlloc",
         ),
     ),
     "What a run says": (
         Variable(
             "STALLOC_LOG_LEVEL",
             "`debug`, `info` (default), `warning`, `error`, `off`, `0` .. `3`",
-            "least severity that is printed: off, error, warning, info or debug",
+            "print messages of this severity or above: off, error, warning, info or debug",
             ("debug", "info", "warning", "error", "off", "0", "1", "2", "3"),
-            "info: rank 0 says how it is served and what the run came to; of a warning that several ranks have, each "
+            "info: rank 0 prints how it is served and the run's figures; of a warning of several ranks, each "
             "machine's first is printed. debug: everything, of every rank, and a line of figures each iteration. off: "
-            "only why a program cannot start. `0` to `2` are debug, `3` is info",
+            "only errors that keep a program from starting. `0` to `2` are debug, `3` is info",
             "both",
         ),
         Variable(
             "STALLOC_LOG_STEPS",
             "a number",
-            "a line of figures every so many iterations",
-            details="Of every rank. 0: none. Default: each iteration in mode Torch, and at log level debug",
+            "print a line of figures every N iterations",
+            details="Every rank prints. 0: none. Default: each iteration in mode Torch, and at log level debug",
             reader="Python",
         ),
         Variable(
             "STALLOC_TENSORBOARD",
             "directory",
-            "directory of TensorBoard scalars",
-            details="The same figures, one TensorBoard run a rank (needs `pip install tensorboard`)",
+            "write TensorBoard scalars to this directory",
+            details="It has the same figures, one TensorBoard run a rank (needs `pip install tensorboard`)",
             reader="Python",
         ),
         Variable(
             "STALLOC_OOM_REPORT",
             "directory",
-            "directory of reports on out-of-memory errors, in every mode",
-            details="And without one (there on the CPU: an error that ends the program). 16 a process at most; "
+            "write reports on out-of-memory errors to this directory, in every mode",
+            details="Also without a mode (then on the CPU only an error that ends the program). 16 a process at most; "
             "`stalloc oom FILE` shows one",
             reader="both",
         ),
-        Variable("STALLOC_NVTX", _OFF, "marks are NVTX ranges, too", SWITCH, "For Nsight Systems", "Python"),
+        Variable("STALLOC_NVTX", _OFF, "emit marks as NVTX ranges, too", SWITCH, "Nsight Systems shows them", "Python"),
     ),
     "What a trace holds": (
         Variable(
@@ -185,7 +189,7 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_TRACE_STEPS",
             "`N`, `2:5`, `2:`, `manual`",
-            "iterations after which the trace ends, or a window: 2:5",
+            "end the trace after N iterations, or trace a window: 2:5",
             details="N: the first N. 2:5: iterations 2, 3 and 4, counted from 0 as they come (what is live then is "
             "the trace's set-up). 2: from 2 on. manual: from `stalloc.trace.start()` on. The run goes on. Default: all "
             "of it",
@@ -194,68 +198,68 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_TRACE_RANKS",
             "`0,3,8-15`",
-            "ranks that are traced: 0,3",
-            details="The others run as without stalloc",
+            "trace these ranks: 0,3",
+            details="Other ranks run as without stalloc",
             reader="both",
         ),
         Variable(
             "STALLOC_TRACE_MAX_EVENTS",
             "a number",
-            "events after which the trace ends",
-            details="With its last whole iteration",
+            "end the trace after this many events",
+            details="The trace then has its last whole iteration",
         ),
         Variable(
             "STALLOC_TRACE_DETAIL",
             _OFF,
-            "traces have modules, stacks and uses: all that reports can show",
+            "trace modules, stacks and uses: all that reports can show",
             SWITCH,
-            "Unless one of the three is set itself. The run gets slower "
-            "([what it costs](reports.md#what-a-trace-can-tell)); what it allocates stays",
+            "A variable of the three that is set itself wins. The run gets slower "
+            "([what it costs](reports.md#what-a-trace-can-tell)); its allocations stay the same",
             "Python",
         ),
         Variable(
             "STALLOC_TRACE_NAMES",
             _ON,
-            "traces name parameters, gradients, optimizer state and inputs",
+            "name parameters, gradients, optimizer state and inputs in traces",
             SWITCH,
-            "Reports have classes from them",
+            "Reports take classes from them",
             "Python",
         ),
         Variable(
             "STALLOC_TRACE_MODULES",
             _OFF,
-            "traces name the module of each block",
+            "name the module of each block in traces",
             SWITCH,
-            "Forward and backward; the plan needs no marks of them",
+            "It covers forward and backward passes; the plan does not need it",
             "Python",
         ),
         Variable(
             "STALLOC_TRACE_TIMES",
             _OFF,
-            "marks of a trace are at the device's time",
+            "give marks of a trace the device's time",
             SWITCH,
             "The host waits for the device at passes, layers and their parts: `stalloc fit` then knows how long each "
-            "takes. Two iterations behind the trace are watched by torch's profiler",
+            "takes. torch's profiler watches two iterations after the trace",
             "Python",
         ),
         Variable(
             "STALLOC_TRACE_STACKS",
             "`0` (default), `1`, `N`, `64K`",
-            "Python stacks: 0, 1, every Nth request, or a least size as 64K",
-            details="The call sites of the peak's blocks. Python 3.11 or later",
+            "record Python stacks: 0, 1, every Nth request, or from a size as 64K",
+            details="Reports then show the call sites of the peak's blocks. It needs Python 3.11 or later",
         ),
         Variable(
             "STALLOC_TRACE_USES",
             _OFF,
-            "traces know which operations use which blocks",
+            "record which operations use which blocks",
             SWITCH,
-            "What is allocated early, freed late, or idle",
+            "Reports then show blocks that are allocated early, freed late, or idle",
             "both",
         ),
         Variable(
             "STALLOC_TRACE_FAKE",
             _OFF,
-            "the trace is of fake tensors: no device is touched",
+            "trace fake tensors: no device is touched",
             SWITCH,
             "`stalloc run --fake`",
             "Python",
@@ -263,7 +267,7 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_FAKE_ASSUME",
             "`int=4096,bool=0,nonzero=1/16`",
-            "values that fake tensors lack: int=4096,bool=0,nonzero=1/16",
+            "give values that fake tensors lack: int=4096,bool=0,nonzero=1/16",
             details="`stalloc run --fake --assume`",
             reader="Python",
         ),
@@ -272,14 +276,14 @@ GROUPS: dict[str, tuple[Variable, ...]] = {
         Variable(
             "STALLOC_WATCH",
             _OFF,
-            "writes beyond the end of blocks and into freed ones are looked for (exact Trace, Alloc)",
+            "look for writes beyond the end of blocks and into freed ones (exact Trace, Alloc)",
             SWITCH,
-            "Freed blocks of the arena read as NaN. Slow",
+            "Freed blocks of the arena read as NaN. The run is slow",
         ),
         Variable(
             "STALLOC_TEST_MOVES",
             _OFF,
-            "for tests: memory of the arena that may move does so at every mark",
+            "for tests: move memory of the arena at every mark, where it may move",
             SWITCH,
         ),
     ),
@@ -296,7 +300,7 @@ INTERNAL = {
     "STALLOC_STARTED_RANKS": "how many of them there are, where that is known",
     "STALLOC_START_PATH": "the folder that this start has for itself under Auto, in the run's directory",
     "STALLOC_START_PLAN": "how sure this start is, under Auto, that the plan it found is its own",
-    "STALLOC_TOLD": "misspelt variables that this process's parent has told of",
+    "STALLOC_TOLD": "misspelt variables that this process's parent has reported",
 }
 
 # What scripts, tests and benchmarks of the source tree read; no training run does.
@@ -328,7 +332,7 @@ TOOLS = {
 
 
 def misspelt(names: Iterable[str]) -> dict[str, Optional[str]]:
-    """Of these names, those that begin with STALLOC_ and that nothing reads: each with the nearest that something does,
+    """The names among these that begin with STALLOC_ and that nothing reads: each with the nearest known one,
     or None."""
     known = {*VARIABLES, *INTERNAL, *TOOLS}
     unknown = sorted(name for name in names if name.startswith(_PREFIX) and name not in known)

@@ -1,4 +1,4 @@
-"""Blocks of a report in the trace of the same run: class, tensor, layer and stack as the planner tells them."""
+"""Blocks of a report in the trace of the same run: class, tensor, layer and stack as the planner reports them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _note_what_was_not_traced(report: dict[str, Any]) -> None:
     if not any(block.get("layer") and "tensor" not in block for block in blocks):
         notes.append(oom_notes.NO_LAYERS)
     if not any("stack" in block for block in blocks):
-        notes.append("stacks: this trace has none; STALLOC_TRACE_STACKS=1 tells them")
+        notes.append("stacks: this trace has none; STALLOC_TRACE_STACKS=1 records them")
     report["notes"] = notes
 
 

@@ -33,24 +33,22 @@ withdrawn.
 
 def prepare_parser(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.epilog = _EPILOG + (_ALL_OR_NONE if verb == "sleep" else "")
-    parser.add_argument("pids", metavar="PID", nargs="+", type=_pid, help=f"the processes that are to {verb}")
-    parser.add_argument(
-        "--tags", type=_names, metavar="NAME,...", help="regions whose blocks do so (default: everything)"
-    )
+    parser.add_argument("pids", metavar="PID", nargs="+", type=_pid, help=f"make these processes {verb}")
+    parser.add_argument("--tags", type=_names, metavar="NAME,...", help="take only these regions (default: everything)")
     if verb == "sleep":
         parser.add_argument(
             "--keep",
             type=_names,
             metavar="NAME,...",
-            help="regions whose bytes are kept (default: as they say themselves)",
+            help="keep the bytes of these regions (default: as each region says)",
         )
-        parser.add_argument("--to", choices=("host", "nothing"), default="host", help="the bytes go there")
+        parser.add_argument("--to", choices=("host", "nothing"), default="host", help="move the bytes there")
     parser.add_argument(
         "--timeout",
         type=_seconds,
         default=300.0,
         metavar="SECONDS",
-        help="how long to wait for the end of an iteration (default: 300)",
+        help="wait this long for the end of an iteration (default: 300)",
     )
     options.add_json(parser)
 
@@ -203,7 +201,8 @@ def _undo(asleep: list[Ordered]) -> None:
 
 
 def _wait(ordered: list[Ordered], seconds: float) -> None:
-    """For answers. Who gives none in that time has its order withdrawn, since the connection is closed."""
+    """The time to wait for answers. A process that gives none in time has its order withdrawn: the connection
+    closes."""
     deadline = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         for one in ordered:

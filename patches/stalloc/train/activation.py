@@ -15,7 +15,7 @@ def activate() -> None:
     """At the end of `import torch`: an obstacle is printed, once, and the program goes on with plain torch.
 
     Raises:
-        SystemExit: a variable's value is not allowed, which nobody can have meant; one line tells which.
+        SystemExit: a variable's value is not allowed, which nobody can have meant; one line names it.
         RuntimeError: under STALLOC_STRICT=1, when the allocator could not be put in place.
     """
     global _tried
@@ -31,7 +31,7 @@ def activate() -> None:
 
 
 def activate_now() -> None:
-    """In `import stalloc`, where whoever imports it hears of obstacles.
+    """Runs in `import stalloc`, which reports obstacles to its importer.
 
     Raises:
         SystemExit: as above.

@@ -47,7 +47,7 @@ def fence(kind: str) -> NoMark:
 
 
 def tokens(count: SupportsIndex) -> None:
-    """Tells how many tokens the present micro-batch of training has (padding included), where lengths vary.
+    """Reports the tokens of the present micro-batch of training (padding included), where lengths vary.
 
     A traced run needs it, once for each micro-batch, so that `stalloc plan --max-tokens N` can plan for longer ones.
     Elsewhere it does nothing. Give it a plain number: one on the GPU would have to be waited for.

@@ -13,18 +13,18 @@ def at_import() -> None:
     """In `import stalloc`, which may be inside of `import torch`."""
     if imports.being_imported("torch"):
         activate()
-    elif _is_asked_for() and process.trains():
+    elif _is_requested() and process.trains():
         _activation().activate_now()
 
 
 def activate() -> None:
     """At the end of `import torch`: the entry point. Raises what activation.activate does."""
-    if _is_asked_for():
+    if _is_requested():
         _activation().activate()
 
 
-def _is_asked_for() -> bool:
-    """Of names that nothing reads activation warns."""
+def _is_requested() -> bool:
+    """Whether a mode or a report is requested; activation warns of names that nothing reads."""
     return any(name.startswith("STALLOC_") for name in os.environ)
 
 

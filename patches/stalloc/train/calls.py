@@ -35,7 +35,7 @@ def apply(choice: Union[str, os.PathLike[str]], model: Any, optimizer: Optional[
         model = Model()
         stalloc.apply("fit.json", model)     # before it is compiled or sharded
 
-    What has been done before is not done again. docs/fit.md tells what changes.
+    Changes made earlier are not made again. docs/fit.md describes the changes.
 
     Args:
         choice: the file.
@@ -119,7 +119,7 @@ def sleep(keep: Tags = None, tags: Tags = None, to: str = "host", device: Any = 
 def wake(tags: Tags = None, device: Any = None) -> SleepResult:
     """Brings back what sleeps, or what of it is of those regions; requests are served again.
 
-    What the device is given afterwards, on any stream, runs behind the copies; the host need not wait for them.
+    Work given to the device afterwards, on any stream, runs after the copies; the host need not wait for them.
 
     Raises:
         RuntimeError: the device is full, as long as another process has the memory. All sleeps on; call it again.

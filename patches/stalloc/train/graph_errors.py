@@ -1,6 +1,6 @@
 """Launches of CUDA graphs that stalloc refuses: the exception says why, and what to do.
 
-CUDA's own words for the error tell neither. PyTorch's hooks around launches swallow errors, so its method is replaced.
+CUDA's own words for the error say neither. PyTorch's hooks around launches swallow errors, so its method is replaced.
 """
 
 from __future__ import annotations

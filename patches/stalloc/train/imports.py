@@ -1,6 +1,6 @@
-"""Callbacks behind the first import of a module, and in front of the first import of a package.
+"""Callbacks after the first import of a module, and before the first import of a package.
 
-A finder at the head of `sys.meta_path` asks the others for the module and runs the callbacks once its code has run:
+A finder at the head of `sys.meta_path` queries the others for the module and runs the callbacks once its code has run:
 what is copied by `from … import …` is then what the callback left there. Looking for a module without importing it
 (`importlib.util.find_spec`) runs none.
 """
@@ -83,7 +83,7 @@ class _Watch:
             return None
         spec = self._found_by_others(fullname, path, target)
         if spec is not None and spec.loader is not None and not isinstance(spec.loader, type):
-            self._call_back_behind(spec.loader, fullname)
+            self._call_back_after(spec.loader, fullname)
         return spec
 
     def _finish(self) -> None:
@@ -109,7 +109,7 @@ class _Watch:
                 return spec
         return None
 
-    def _call_back_behind(self, loader: Any, fullname: str) -> None:
+    def _call_back_after(self, loader: Any, fullname: str) -> None:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:

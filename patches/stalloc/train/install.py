@@ -25,18 +25,18 @@ from stalloc.train.oom import reports, torch_mode
 from stalloc.train.session import Session
 from stalloc.train.sleep import boundary, server
 
-_MODE, _TOLD = "STALLOC_MODE", "STALLOC_TOLD"
+_MODE, _REPORTED = "STALLOC_MODE", "STALLOC_TOLD"
 
 _activating = False
 _watches_memory_errors = False  # without a mode
-_asks_again = False  # whether this process trains
+_checked_again = False  # whether this process trains
 
 
 def activate(to_the_end: bool = True, trains: bool = False) -> None:
-    """Does what STALLOC_MODE asks of this process; nothing where it is unset, or a second time.
+    """Does what STALLOC_MODE requests of this process; nothing if it is unset, or a second time.
 
     Args:
-        to_the_end: a trace of fake tensors ends the program where it ends; else whoever calls ends FakeRun.
+        to_the_end: a trace of fake tensors ends the program where it ends; else the caller ends FakeRun.
         trains: it is about to, so that it takes a place that the process which started it does not need.
 
     Raises:
@@ -64,7 +64,7 @@ def activate(to_the_end: bool = True, trains: bool = False) -> None:
         if parts.fake is not None:
             parts.fake.begin(to_the_end)
         if parts.library is not None:
-            server.serve_if_asked(config.sleep_socket)
+            server.serve_if_wanted(config.sleep_socket)
         adapters.watch()
     finally:
         _activating = False
@@ -97,48 +97,49 @@ def _begin(config: Config, parts: modes.Parts) -> None:
 
 
 def _is_anothers(config: Config, trains: bool) -> bool:
-    """The process that started this one has its rank. Whether that needs it is asked again when this one trains."""
-    global _asks_again
+    """The process that started this one has its rank. Whether that one needs it is checked again when this one
+    trains."""
+    global _checked_again
     owner = process.other_owner(os.environ, config.rank, os.getpid())
     if owner is None or (trains and owner.idle):
         return False
     idle = owner.idle
 
-    def ask_again() -> None:
+    def check_again() -> None:
         if idle:
             started.take_rank()
         activate(trains=True)
 
     if trains:
-        started.tell_of_steps(owner)
-    elif not (_asks_again or config.trace_fake):
-        _asks_again = True
-        when_imported("torch", lambda torch: started.before_use(placing.device_of(config.device, torch), ask_again))
+        started.report_steps(owner)
+    elif not (_checked_again or config.trace_fake):
+        _checked_again = True
+        when_imported("torch", lambda torch: started.before_use(placing.device_of(config.device, torch), check_again))
     return True
 
 
 def _read_environment() -> Config:
-    _tell_misspelt()
+    _report_misspelt()
     os.environ.update(detail_of(os.environ))  # the library reads them there
     return read_config()
 
 
-def _tell_misspelt() -> None:
+def _report_misspelt() -> None:
     """Variables that nothing reads, once for a run: its other ranks and what it starts have the same."""
     found = variables.misspelt(os.environ)
-    told = os.environ.get(_TOLD, "").split(",")
+    reported = os.environ.get(_REPORTED, "").split(",")
     meant = bool(os.environ.get(_MODE))  # else only what looks like one of ours
-    new = {name: nearest for name, nearest in found.items() if name not in told and (meant or nearest)}
+    new = {name: nearest for name, nearest in found.items() if name not in reported and (meant or nearest)}
     if not new or rank_text(os.environ) not in ("", "0"):
         return
-    os.environ[_TOLD] = ",".join(found)
+    os.environ[_REPORTED] = ",".join(found)
     for name, nearest in new.items():
         guess = f"did you mean {nearest}?" if nearest else "docs/variables.md has those that are"
         log.warning(f"{name} is not read by anything: {guess}")
 
 
 def _watch_memory_errors() -> None:
-    """STALLOC_OOM_REPORT alone: nothing else is asked of this process."""
+    """STALLOC_OOM_REPORT alone: nothing else is requested of this process."""
     global _watches_memory_errors
     rank = rank_text(os.environ)
     if not _watches_memory_errors and process.other_owner(os.environ, rank, os.getpid()) is None:
@@ -162,7 +163,7 @@ def _watch_modules(config: Config, torch: Any, session: Session) -> None:
 
 
 def activate_auto(directory: Union[str, os.PathLike[str], None]) -> None:
-    """Mode Auto for a program that asks for it itself. RuntimeError: the allocator could not be put in place."""
+    """Starts mode Auto for a program that requests it itself. RuntimeError: the allocator could not be put in place."""
     if os.environ.get(_MODE):
         return
     os.environ[_MODE] = AUTO
@@ -171,5 +172,5 @@ def activate_auto(directory: Union[str, os.PathLike[str], None]) -> None:
     try:
         activate()
     except (RuntimeError, ValueError):
-        del os.environ[_MODE]  # what this process starts would ask for it again
+        del os.environ[_MODE]  # processes that this one starts would request it again
         raise

@@ -26,7 +26,7 @@ def _resident_bytes() -> Optional[int]:
 
 
 def host_figures() -> str:
-    """What a process without CUDA can be told: the resident set. There are no reserved bytes to compare it with."""
+    """The figure for a process without CUDA: the resident set. There are no reserved bytes to compare it with."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     resident = _resident_bytes()
     now = "" if resident is None else f"resident {size(resident)}, "
@@ -47,7 +47,7 @@ def cuda_figures(torch: Any) -> list[str]:
 
 
 def _place() -> str:
-    """Which part of the model this rank has, behind the iteration's number."""
+    """The part of the model that this rank has, after the iteration's number."""
     found = coordinates.place(sys.argv[1:], os.environ, log.rank())
     return f" ({found})" if found else ""
 
@@ -67,7 +67,7 @@ def torch_report() -> Callable[[int], None]:
 
 
 def stats_report(stats: Callable[[], dict[str, Any]]) -> Callable[[int], None]:
-    """Modes Trace and Alloc, where the log level asks for it: the line from our own ledger, with the plan's hits."""
+    """In modes Trace and Alloc, if the log level requests it: the line from our own ledger, with the plan's hits."""
 
     place = _place()
 

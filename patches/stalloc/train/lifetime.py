@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from stalloc.core import config, log
-from stalloc.core.outcome import LEAST_TOLD_BYTES, NO_ITERATION, outcome_of, shown
+from stalloc.core.outcome import LEAST_REPORTED_BYTES, NO_ITERATION, outcome_of, shown
 from stalloc.train import session, started
 from stalloc.train.session import Session
 
@@ -33,8 +33,8 @@ def _leave(parent: int, on_cuda: bool) -> None:
     """A forked child neither marks nor writes: trace, plan and summary are its parent's."""
     current = session.current
     if current is not None:  # the optimizer hooks still know its marker
-        told = current.library is not None
-        current.marker.silence(*([started.tell_of_forked_steps(parent, on_cuda)] if told else []))
+        installed = current.library is not None
+        current.marker.silence(*([started.report_forked_steps(parent, on_cuda)] if installed else []))
     session.current = None
 
 
@@ -59,26 +59,26 @@ def _close() -> None:
     try:
         current.flush()
     except (OSError, RuntimeError):
-        return  # the library tells why as the process ends: no summary
+        return  # the library says why as the process ends: no summary
     if log.rank() == "0":
-        _tell_what_next(current)
+        _report_next_step(current)
 
 
 def _is_traced(stats: dict[str, Any]) -> bool:
-    """Another process's trace may lie in the directory, and a full disk ends one early: the library tells of both."""
+    """Another process's trace may lie in the directory, and a full disk ends one early: the library reports both."""
     trace = stats.get("trace", {})
     whole = not stats.get("degraded") and not trace.get("write_error") and bool(stats.get("requests"))
     return whole and Path(trace.get("path", "")).is_file()
 
 
-def _tell_what_next(ended: Session) -> None:
+def _report_next_step(ended: Session) -> None:
     """The run's last line: where its files are, what it came to, which command is next."""
     directory = Path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""))
     stats = ended.stats()
     if ended.mode == config.TRACE and _is_traced(stats):
         if stats.get("iterations"):
             log.info(f"traced to {shown(directory)}; next: stalloc plan {shown(directory)}")
-        elif stats.get("peak_live_bytes", 0) >= LEAST_TOLD_BYTES:
+        elif stats.get("peak_live_bytes", 0) >= LEAST_REPORTED_BYTES:
             log.info(f"has nothing to plan: {NO_ITERATION}")
     if ended.mode == config.ALLOC:
         outcome = outcome_of(stats, directory, 0)

@@ -28,7 +28,7 @@ def _ignore(*_: object) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """Of a session. `observers` are called in order; `library` is None in mode Torch."""
+    """The parts of a session. `observers` are called in order; `library` is None in mode Torch."""
 
     observers: list[Observer]
     mark: MarkSink = _ignore
@@ -39,7 +39,7 @@ class Parts:
 
 
 def build(config: Config, to_the_end: bool) -> Optional[Parts]:
-    """Of the mode. None: no adapter is for this torch, which was said. Raises what install.activate does."""
+    """The parts of the mode. None: no adapter for this torch; already reported. Raises what install.activate does."""
     if config.mode == config_.TRACE:
         return _trace(config, importlib.import_module("torch"), to_the_end)
     if config.mode == config_.ALLOC:
@@ -69,7 +69,7 @@ def _trace(config: Config, torch: Any, to_the_end: bool) -> Optional[Parts]:
         mark = fake.in_order(mark)
         observers += [fake.leaver(tracing)] if to_the_end else []
     elif config.trace_times:
-        mark = device_times.behind_the_device(mark, torch, lambda: tracing.running)
+        mark = device_times.after_the_device(mark, torch, lambda: tracing.running)
     return Parts(observers, _with_ranges(config, mark, torch), library, tracing, fake=fake)
 
 
@@ -112,7 +112,7 @@ def _scalars(config: Config, figures: scalars.Figures) -> list[Observer]:
 
 
 def _with_ranges(config: Config, mark: MarkSink, torch: Any) -> MarkSink:
-    return nvtx.beside(mark, torch) if config.nvtx else mark
+    return nvtx.together_with(mark, torch) if config.nvtx else mark
 
 
 def _torch_figures() -> Iterator[tuple[str, float]]:

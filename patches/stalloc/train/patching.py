@@ -62,7 +62,7 @@ def argument(function: Function, name: str) -> Callable[[Sequence[Any], Mapping[
 class Patcher:
     """Patches one framework's targets as their modules are imported. Not thread-safe: imports are not either.
 
-    `version` tells the framework's, once a module with targets is there; by default the package says it.
+    `version` returns the framework's, once a module with targets is there; by default the package says it.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Patcher:
         self._patched.clear()
 
     def warn_of_missing_modules(self) -> None:
-        """For modules that were never imported: says which of them do not exist in this version."""
+        """Reports which of the modules that were never imported do not exist in this version."""
         for target in self._targets_of_version():
             if target.module not in sys.modules and not _exists(target.module):
                 self._warn(target)

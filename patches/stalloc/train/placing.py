@@ -112,7 +112,7 @@ def _with_context(call: Callable[[], None]) -> None:
 
 
 def device_of(chosen: str, torch: Any) -> str:
-    """CUDA where torch sees a GPU; asked through NVML, since the program may yet set CUDA_VISIBLE_DEVICES or fork."""
+    """CUDA where torch sees a GPU; queried through NVML, since the program may yet set CUDA_VISIBLE_DEVICES or fork."""
     if chosen != "auto":
         return chosen
     with _environment("PYTORCH_NVML_BASED_CUDA_CHECK", "1"):
@@ -146,7 +146,7 @@ def fake_run(config: Config, torch: Any) -> Any:
         importlib.import_module("stalloc.train.fake.running"),
     )
     if os.environ.get("STALLOC_TRACE_USES") == "1":
-        log.warning("a trace of fake tensors does not tell uses: STALLOC_TRACE_USES is left out")
+        log.warning("a trace of fake tensors does not record uses: STALLOC_TRACE_USES is left out")
     assumptions = unknown.parse_assumptions(config.fake_assume)
     _with_context(lambda: adapter.install_fake(device, running))
     facts = fakes.facts_path(os.environ.get("STALLOC_MODEL_INFO_PATH", ""), config.rank)

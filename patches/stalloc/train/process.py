@@ -105,5 +105,5 @@ def other_owner(environ: Mapping[str, str], rank: str, pid: int) -> Optional[Own
 
 
 def claim(rank: str, idle: bool = False) -> None:
-    """Tells the processes that this one starts that it is the one which installed."""
+    """Marks for the processes that this one starts that it is the one which installed."""
     os.environ[OWNER_VARIABLE] = f"{os.getpid()}:{rank}" + (":idle" if idle else "")

@@ -20,12 +20,12 @@ EXAMPLES = (
 )
 
 _EPILOG = """
-stalloc's own options stand before SCRIPT; everything behind it belongs to the script. Under a launcher every worker
+Give stalloc's own options before SCRIPT; everything after it belongs to the script. Under a launcher every worker
 runs it:  torchrun --nproc-per-node 8 --no-python stalloc run --mode Trace --dir run1 pretrain.py ...
 """
 _OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device", "--assume", "--config")
 _CARD = 0  # --fit without a size
-_FAKE_ITERATIONS = "4"  # a plan wants three that are alike, behind a first one
+_FAKE_ITERATIONS = "4"  # a plan needs three that are alike, after a first one
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -37,30 +37,30 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode",
         type=_mode,
-        help="Torch (report only), Auto, Trace or Alloc; default: STALLOC_MODE, else Torch",
+        help="run in mode Torch (report only), Auto, Trace or Alloc; default: STALLOC_MODE, else Torch",
     )
-    parser.add_argument("--auto", dest="mode", action="store_const", const=config.AUTO, help="the same as --mode Auto")
+    parser.add_argument("--auto", dest="mode", action="store_const", const=config.AUTO, help="run in mode Auto")
     parser.add_argument(
         "--fit",
         metavar="SIZE",
         nargs="?",
         const=_CARD,
         type=sizes.parse_some,
-        help="make it fit SIZE, as 80G, and be as fast as it can there (default: the GPU's memory): its first "
-        "iterations are traced in a process of their own, then modules are recomputed or offloaded, and the "
-        "micro-batch is set where the framework takes one; the choice is kept for the next start. Implies --auto",
+        help="make the program fit SIZE, as 80G, and run as fast as it can (default: the GPU's memory): a process of its "
+        "own traces its first iterations. Then modules are recomputed or offloaded, and the micro-batch is set where "
+        "the framework takes one. The choice is kept for the next start. Implies --auto",
     )
-    parser.add_argument("--dir", help="the directory of traces and plans; default: STALLOC_MODEL_INFO_PATH")
+    parser.add_argument("--dir", help="keep traces and plans in this directory; default: STALLOC_MODEL_INFO_PATH")
     parser.add_argument(
         "--device",
         choices=config.DEVICES,
-        help="the device whose memory is meant: auto takes CUDA where there is a GPU; default: STALLOC_DEVICE",
+        help="serve the memory of this device; auto takes CUDA if there is a GPU; default: STALLOC_DEVICE",
     )
     parser.add_argument(
         "--config",
         metavar="FILE",
         type=Path,
-        help='settings: {"mode": "Trace", "trace_steps": "2:5", "trace_stacks": 8}, the STALLOC_* variables in lower '
+        help='read settings: {"mode": "Trace", "trace_steps": "2:5"}, the STALLOC_* variables in lower '
         "case, as JSON or (.yaml) YAML; variables that are set, and options, overrule them",
     )
     parser.add_argument(
@@ -72,8 +72,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assume",
         metavar="VALUES",
-        help="the program reads these values from fake tensors (--fake), as in int=4096,bool=0,nonzero=1/16 "
-        "(nonzero: which part of a mask is true; equal: of one made by ==; unique: how many values are different)",
+        help="let the program read these values from fake tensors (--fake), as in int=4096,bool=0,nonzero=1/16 "
+        "(nonzero: the true part of a mask; equal: the true part of a mask made by ==; unique: how many values differ)",
     )
     parser.set_defaults(parser=parser)
 

@@ -24,18 +24,18 @@ def prepare_script(path: str, arguments: list[str]) -> None:
 
 
 def _holds_main(path: str) -> bool:
-    """A directory or an archive, which python imports `__main__` from."""
+    """Whether the path is a directory or an archive that python imports `__main__` from."""
     return pkgutil.get_importer(path) is not None
 
 
 def prepare_module(name: str, arguments: list[str]) -> None:
-    """The same for a module; python shows `-m` as the program until the module has been found."""
+    """Does the same for a module; python shows `-m` as the program until it has found the module."""
     sys.argv = ["-m", *arguments]
     _set_first_on_path(os.getcwd())
 
 
 def _set_first_on_path(directory: str) -> None:
-    # Under -P or -I python puts nothing in front, and there is nothing of ours to replace.
+    # Under -P or -I python puts nothing in front, so there is no entry to replace.
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[0] = directory
 

@@ -23,7 +23,7 @@ _SIZES = {
     "arena_bytes": "arena GiB",
     "upstream_reserved_bytes": "held by the allocator below GiB",
 }
-_COUNTS = {"requests": "requests", "planned_hits": "planned", "dynamic_hits": "beside the slots", "upstream": "below"}
+_COUNTS = {"requests": "requests", "planned_hits": "planned", "dynamic_hits": "without a slot", "upstream": "below"}
 
 
 def require() -> None:

@@ -1,9 +1,9 @@
 """Ranks that a script starts itself (`torch.multiprocessing.spawn`): whether one trains is seen when it does.
 
 A process is not active where the one that started it has the same rank, which most have: workers of data loaders and
-compilers are such. But one that has allocated nothing may have started ranks to train in its place. They are told by
-what they do: before CUDA is initialised, or a module gets its first parameter where there is none, the question is put
-again, of the rank that they have by then.
+compilers are such. But one that has allocated nothing may have started ranks to train in its place. They are recognized
+by what they do: before CUDA is initialised, or a module gets its first parameter where there is none, the question is
+put again, of the rank that they have by then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def before_use(device: str, call: Callable[[], object]) -> None:
 
 
 class _Once:
-    """A call that any thread may ask for: the others wait until it is done, and it may ask itself."""
+    """A call that any thread may request: the others wait until it is done, and it may request itself."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
@@ -90,7 +90,7 @@ def take_rank() -> None:
 
 
 def _number() -> Any:
-    """Of this process among those that its parent has started through multiprocessing, from 0 on; None: it is none."""
+    """The index of this process among its parent's multiprocessing children, from 0 on; None: it is none."""
     process: Any = sys.modules.get("multiprocessing.process")
     identity = () if process is None else getattr(process.current_process(), "_identity", ())
     return identity[-1] - 1 if identity else None
@@ -99,7 +99,7 @@ def _number() -> Any:
 # Who stays inactive --------------------------------------------------------------------------------------------------
 
 
-def tell_of_steps(owner: Owner) -> None:
+def report_steps(owner: Owner) -> None:
     """Says once, of all that a process has started, that one trains and nothing is planned for it."""
     if _number() in (None, 0):
         why = f"process {owner.pid}, which started it, has allocated memory as rank {owner.rank or 0} itself"
@@ -107,25 +107,25 @@ def tell_of_steps(owner: Owner) -> None:
 
 
 def _watch_steps(torch: Any, why: str) -> None:
-    once = _Once(lambda: tell_untraced(why))
+    once = _Once(lambda: report_untraced(why))
     uncompiled: Callable[[Any], Any] = getattr(torch, "_disable_dynamo", lambda hook: hook)
     optimizers = importlib.import_module("torch.optim.optimizer")
     optimizers.register_optimizer_step_post_hook(uncompiled(lambda *_: once()))
 
 
-def tell_of_forked_steps(parent: int, on_cuda: bool) -> Callable[[int], None]:
+def report_forked_steps(parent: int, on_cuda: bool) -> Callable[[int], None]:
     """The same of a forked process: a function to be called with each of its iterations. `parent`: its number."""
 
-    def tell() -> None:
+    def report() -> None:
         torch: Any = sys.modules["torch"]
         if _number() in (None, 0) and (torch.cuda.is_initialized() or not on_cuda):
-            tell_untraced(f"process {parent}, which has the allocator, forked it")
+            report_untraced(f"process {parent}, which has the allocator, forked it")
 
-    once = _Once(tell)
+    once = _Once(report)
     return lambda _: once()
 
 
-def tell_untraced(why: str) -> None:
+def report_untraced(why: str) -> None:
     log.warning(
         f"this process steps an optimizer, and its memory is neither traced nor planned: {why}; start ranks with "
         "torchrun, or set RANK for each before it imports torch"

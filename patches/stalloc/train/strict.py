@@ -14,7 +14,7 @@ class ForeignPlanError(RuntimeError):
 
 
 def foreign_plan(stats: dict[str, Any]) -> str:
-    """What tells that the plan of a device is of another program, from stats(); empty where nothing does."""
+    """The evidence in stats() that the plan of a device is of another program; empty if there is none."""
     for device in stats.get("devices", []):
         if not device.get("unlike") and not device.get("gave_up"):
             continue

@@ -1,4 +1,4 @@
-"""Whether a trace can be written, asked before the program begins: a run in mode Trace is for its trace."""
+"""Whether a trace can be written, checked before the program begins: a run in mode Trace is for its trace."""
 
 from __future__ import annotations
 

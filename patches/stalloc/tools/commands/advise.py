@@ -13,13 +13,13 @@ from stalloc.tools.report.figures import device_name
 EXAMPLES = ("advise run1 --gpus 4",)
 
 _EPILOG = """
-Each row is the traced run played again with that change, so a peak that only moves elsewhere saves nothing; splits of
-a Megatron-LM model are estimated (options after -- change its configuration). Savings do not add up. A run that grows
-is named first; a row saves 1 % of the peak or more.
-Where a row says "at least", the trace does not tell all, and the worse was taken. Which layers to recompute is known of
-traces with STALLOC_TRACE_MODULES=1. Costs in time are of the host, as far as marks see them. With STALLOC_TRACE_USES=1
-a trace knows which operations use a block; without, late is what outlives a mark that ends its use. Of captured CUDA
-graphs it is told what their pools hold, and what lending them between launches saves.
+Each row replays the traced run with that change, so a peak that only moves elsewhere saves nothing. Splits of
+a Megatron-LM model are estimated (options after -- change its configuration). Savings do not add up. Memory that grows
+from iteration to iteration is listed first; a row saves 1 % of the peak or more.
+Where a row says "at least", the trace lacks data and the worse case was taken. Advice on layers needs
+STALLOC_TRACE_MODULES=1. Costs in time are host times between marks. With STALLOC_TRACE_USES=1
+a trace knows which operations use a block; without, a block is late if it outlives the mark that ends its use. For
+captured CUDA graphs stalloc shows what their pools reserve, and what lending them between launches saves.
 """
 _MOST = 20
 
@@ -29,7 +29,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     viewed.add_arguments(parser)
     options.add_count(parser, "--gpus", "split the model over N (default: as traced)")
     options.add_bus(parser, "--bus")
-    parser.add_argument("--all", action="store_true", help=f"show more than the {_MOST} that save most")
+    parser.add_argument("--all", action="store_true", help=f"show all rows, not only the {_MOST} that save most")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -89,5 +89,5 @@ def _show_row(row: dict[str, Any]) -> None:
 
 
 def saves(row: dict[str, Any]) -> str:
-    """Of a row of advice: "-4.00 MiB", "at least -4.00 MiB"."""
+    """The saving of a row of advice: "-4.00 MiB", "at least -4.00 MiB"."""
     return ("at least " if row["at_least"] else "") + f"-{size(row['saves_bytes'])}"

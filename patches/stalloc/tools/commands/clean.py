@@ -17,22 +17,22 @@ from stalloc.tools.commands.kept_runs import Row, rows_of
 EXAMPLES = ("clean --older 30", "clean train-2e3678b6-batch-6", "clean --all --dry-run")
 
 ABOUT = """
-A run that a process trains, or a planner works for, stays. A later start
-of a program whose run was removed is traced anew.
+stalloc keeps a run while a process trains it or a planner works for it. A later start
+of a program whose run was removed is traced again.
 """
 _SECONDS_OF_DAY = 86400.0
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = ABOUT
-    parser.add_argument("names", metavar="NAME", nargs="*", help="the run's name, or its directory")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="remove this run, given by name or directory")
     add_arguments(parser)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="remove all runs")
-    parser.add_argument("--older", metavar="DAYS", type=_days, help="remove runs that were not used for so many days")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+    parser.add_argument("--older", metavar="DAYS", type=_days, help="remove runs that were not used for DAYS days")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
 
 
 def _days(text: str) -> float:

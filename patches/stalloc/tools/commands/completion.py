@@ -1,4 +1,4 @@
-"""`stalloc --completion SHELL`: what a shell needs to complete stalloc's commands and options."""
+"""`stalloc --completion SHELL`: a script that completes stalloc's commands and options in a shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ EXAMPLES = (
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
+    parser.add_argument(
+        "shell", metavar="SHELL", choices=("bash", "zsh", "tcsh"), help="complete for bash, zsh or tcsh"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -21,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def complete(command: str, parser: argparse.ArgumentParser, shell: str) -> int:
-    """Prints it; 1 where shtab is missing, which `command` says."""
+    """Prints the script; 1 and a message of `command` if shtab is missing."""
     try:
         import shtab
     except ImportError:

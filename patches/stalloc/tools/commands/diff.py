@@ -17,16 +17,16 @@ from stalloc.tools.report.difference import curve, difference
 EXAMPLES = ("diff run1 run2", "diff run1 run2 --html changes.html")
 
 _EPILOG = """
-A and B are directories of runs, or traces. Changes are B minus A. Directories compare their plans, too. What only one
-of them has data of (layers, call sites, a plan) is not compared, and said at the end.
+A and B are directories of runs, or traces. Changes are B minus A. Directories compare their plans, too. Data that only
+one of them has (layers, call sites, a plan) is not compared; the end of the output names it.
 """
 _MOST = 15
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("before", metavar="A", type=Path, help="the run, or trace, to compare with")
-    parser.add_argument("after", metavar="B", type=Path, help="the run, or trace, that is compared")
+    parser.add_argument("before", metavar="A", type=Path, help="compare with this run or trace")
+    parser.add_argument("after", metavar="B", type=Path, help="compare this run or trace")
     options.add_rank(parser, f"{options.HIGHEST} of each")
     form = parser.add_mutually_exclusive_group()
     options.add_json(form, "all rows")
@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _names(*paths: Path) -> list[str]:
-    """In what they differ: the ends of the paths behind the folder that holds both."""
+    """Their distinct names: the ends of the paths after the common folder."""
     whole = [path.resolve() for path in paths]
     common = Path(os.path.commonpath([path.parent for path in whole]))
     return [str(path.relative_to(common)).removesuffix(".trace") for path in whole]

@@ -18,9 +18,9 @@ from stalloc.tools.doctor.machine import FAILURE, OK, WARNING, Finding, Machine
 EXAMPLES = ("doctor", "doctor --json")
 
 _EPILOG = """
-Looks at torch and the adapter for it, the planner, the CUDA driver and its devices' virtual memory management, whether
-processes may share memory, directories, limits of the host and STALLOC_ variables. It changes nothing and starts
-nothing on a GPU. Exit code 1 where something is found that must be mended before stalloc works as asked.
+stalloc checks torch and the adapter for it, the planner, the CUDA driver and its devices' virtual memory management. It
+also checks whether processes may share memory, directories, limits of the host and STALLOC_ variables. It changes
+nothing and starts nothing on a GPU. The exit code is 1 if something must be fixed before stalloc works as configured.
 """
 _CHECKS = (
     software.versions,
@@ -62,7 +62,7 @@ def examine(machine: Machine) -> list[Finding]:
             found += check(machine)
         except Exception as error:  # the others shall still be seen
             what = f"the check {check.__module__}.{check.__name__} broke: {type(error).__name__}: {error}"
-            found.append(Finding("doctor", WARNING, what, "tell of it in an issue"))
+            found.append(Finding("doctor", WARNING, what, "please report it in an issue"))
     return found
 
 

@@ -1,4 +1,4 @@
-"""`stalloc estimate`: what a Megatron-LM configuration should need, beside what the trace says."""
+"""`stalloc estimate`: the estimated memory of a Megatron-LM configuration, compared with the trace."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ EXAMPLES = (
 )
 
 _EPILOG = """
-With DIR or TRACE the configuration is what stalloc.megatron noted beside the trace (rank00000.megatron.json), else the
-command line that it was recorded with, and the estimate stands beside what was measured; options behind -- change it.
-Without DIR all of it stands behind --.
+With DIR or TRACE the configuration is that of rank00000.megatron.json next to the trace, else of the recorded
+command line. The estimate is compared with the measurement; options after -- change the configuration.
+Without DIR, give the whole configuration after --.
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path, nargs="?", help="a traced run, or one of its traces")
+    parser.add_argument(
+        "path", metavar="DIR|TRACE", type=Path, nargs="?", help="read this traced run, or one of its traces"
+    )
     options.add_rank(parser, f"{options.HIGHEST}, else 0")
-    options.add_count(parser, "--world-size", "the number of ranks (default: the trace's, else 1)")
-    parser.add_argument("--operations", action="store_true", help="show what each operation of a layer keeps, too")
+    options.add_count(parser, "--world-size", "take N ranks (default: the trace's, else 1)")
+    parser.add_argument("--operations", action="store_true", help="show also what each operation of a layer keeps")
     options.add_json(parser)
 
 
@@ -52,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = compare(config, result, view)
     operations = layer_tape.operations(config)
     if arguments.json:
-        told = {"configuration": dataclasses.asdict(config), "estimate": dataclasses.asdict(result), "rows": rows}
-        print(json.dumps({**told, "operations": [dataclasses.asdict(operation) for operation in operations]}))
+        content = {"configuration": dataclasses.asdict(config), "estimate": dataclasses.asdict(result), "rows": rows}
+        print(json.dumps({**content, "operations": [dataclasses.asdict(operation) for operation in operations]}))
         return 0
     _show(config.stage, result.parameters, rows)
     if arguments.operations:

@@ -23,13 +23,13 @@ from stalloc.tools.snapshot.write import write_snapshot
 EXAMPLES = ("export run1 --format perfetto --output run1.json", "export run1 --format text --output run1.txt")
 
 _EPILOG = """
-snapshot   a pickle for https://pytorch.org/memory_viz, with classes as colours; `stalloc import` reads it, too
-perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and what was held, as counters; phases
-csv        id,lower,upper,size, one block a line, of one device: solvers of this form read it
-sqlite     every block, mark, call and phase, and the peak, as tables (blocks, marks, calls, phases, peak) for queries
-text       one event a line, with marks; what is missing of them is said on standard error
-Stacks are the program's: calls of stalloc itself are left out.
-Of a directory with several traces it is rank 0's, unless --rank says otherwise.
+snapshot   a pickle for https://pytorch.org/memory_viz, with classes as colours; `stalloc import` reads it, too.
+perfetto   JSON for ui.perfetto.dev and chrome://tracing: live bytes by class and held bytes, as counters; phases.
+csv        id,lower,upper,size, one block a line, of one device: solvers of this form read it.
+sqlite     every block, mark, call and phase, and the peak, as tables (blocks, marks, calls, phases, peak) for queries.
+text       one event a line, with marks; standard error names marks that are missing.
+Stacks contain the program's calls: calls of stalloc itself are omitted.
+For a directory with several traces, stalloc exports rank 0 unless --rank names another.
 """
 
 
@@ -42,7 +42,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "-f",
         choices=tuple(_FORMS),
         required=True,
-        help="the form to write (see below)",
+        help="write this format (see below)",
     )
     parser.add_argument("--output", "-o", type=options.output_file, required=True, metavar="FILE", help="write to FILE")
     options.add_count(parser, "--device", "take device N alone (csv, perfetto); -1 is the CPU", least=-1)
@@ -55,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         write_whole(arguments.output, content)
     except (CollectError, OSError) as error:
         return options.refuse("export", error)
-    told = {"output": str(arguments.output), "format": arguments.format, "bytes": len(content)}
-    print(json.dumps(told) if arguments.json else f"{arguments.output}: {len(content)} bytes")
+    result = {"output": str(arguments.output), "format": arguments.format, "bytes": len(content)}
+    print(json.dumps(result) if arguments.json else f"{arguments.output}: {len(content)} bytes")
     return 0
 
 
@@ -112,13 +112,13 @@ def _csv(trace: Path, device: object) -> bytes:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["id", "lower", "upper", "size"])
-    behind = now.get(chosen, 0) + 1
-    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else behind, row[3]] for row in rows[chosen].values())
+    following = now.get(chosen, 0) + 1
+    writer.writerows([row[0], row[1], row[2] if row[2] >= 0 else following, row[3]] for row in rows[chosen].values())
     return out.getvalue().encode()
 
 
 def _device_of(trace: Path, known: list[int], device: object) -> int:
-    """The one that was asked for, else the only one. CollectError where there is no such, or a choice."""
+    """The requested one, else the only one. CollectError if it does not exist, or there are several."""
     if device is None and len(known) == 1:
         return known[0]
     if device is None:
@@ -151,4 +151,4 @@ def _dumped(trace: Path, *flags: str) -> Iterator[bytes]:
         assert process.stdout is not None
         yield from process.stdout
     if process.returncode != 0:
-        raise CollectError(f"{trace} cannot be read; stalloc export {trace} --format text tells more")
+        raise CollectError(f"{trace} cannot be read; stalloc export {trace} --format text shows it in full")

@@ -1,4 +1,4 @@
-"""`stalloc fit`: the cheapest way to fit into so much memory, or the best use of what is left of it."""
+"""`stalloc fit`: the cheapest change that fits into the given memory, or the best use of memory that is left."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ EXAMPLES = (
 )
 
 _EPILOG = """
-Each choice is an edit of the traced run, and the edited run goes through the whole planner: predicted are its peak of
-live bytes, what its plan holds, and the seconds of a step, from the traced times of passes and layers. Which layers to
-recompute is known of traces with STALLOC_TRACE_MODULES=1; on a GPU STALLOC_TRACE_TIMES=1 makes their times the
-device's.
+For each choice stalloc edits the traced run and plans the edited run. It predicts the peak of live bytes and the memory
+that the plan reserves. The seconds of a step follow from traced times of passes and layers. Choosing layers to
+recompute needs a trace with STALLOC_TRACE_MODULES=1. On a GPU, STALLOC_TRACE_TIMES=1 measures times on the device.
 """
 _MOST = 12
-_FREE = 1 << 30  # what CUDA's context and libraries take of a card, beside what an allocator holds
-_CARD = 16 << 30  # less is no card, but a cap
+_FREE = 1 << 30  # bytes of a card that CUDA's context and libraries take in addition to the allocator
+_CARD = 16 << 30  # a smaller value is a limit on a card, not a card
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -42,20 +41,23 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     options.add_run(parser)
     options.add_memory(parser)
     parser.add_argument(
-        "--headroom", type=sizes.parse, metavar="2G", help="leave so much free (default: 1G of a card of 16G or more)"
+        "--headroom",
+        type=sizes.parse,
+        metavar="2G",
+        help="leave this much memory free (default: 1G on a card of 16G or more)",
     )
-    options.add_count(parser, "--micro-batch", "the run was traced with N (default: Megatron-LM's, or 1)")
-    options.add_count(parser, "--accumulation", "a step has N micro-batches", 1)
-    options.add_count(parser, "--rows", "a step has N rows, whatever its micro-batches: the global batch")
+    options.add_count(parser, "--micro-batch", "take N for the traced micro-batch (default: Megatron-LM's, or 1)")
+    options.add_count(parser, "--accumulation", "take N for the micro-batches of a step", 1)
+    options.add_count(parser, "--rows", "give a step N rows for any micro-batch: the global batch")
     parser.add_argument(
         "--lengths",
         type=Path,
         metavar="FILE",
-        help="FILE has the tokens of the run's rows, one a line: a micro-batch is padded to its longest",
+        help="read the tokens of each row from FILE, one a line; a micro-batch is padded to its longest row",
     )
-    parser.add_argument("--packed", action="store_true", help="rows lie one after the other, without padding")
+    parser.add_argument("--packed", action="store_true", help="pack rows one after the other, without padding")
     parser.add_argument(
-        "--in-order", action="store_true", help="the run takes the rows as --lengths has them; else in any order"
+        "--in-order", action="store_true", help="take the rows in the order of --lengths (default: any order)"
     )
     parser.add_argument("--keep-micro-batch", action="store_true", help="do not change the micro-batch")
     parser.add_argument(
@@ -65,21 +67,21 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--sequence",
         type=options.at_least(1),
         metavar="TOKENS",
-        help="a traced row has so many: look for the longest that fits, and keep the rows of a micro-batch",
+        help="search for the longest rows that fit, as many as were traced; a traced row has TOKENS tokens",
     )
     parser.add_argument(
-        "--graphs", action="store_true", help="captured graphs of all passes have to fit, in a pool that is theirs"
+        "--graphs", action="store_true", help="make captured graphs of all passes fit as well, in a pool of their own"
     )
-    options.add_traces_beside(parser, "sizes and times")
+    options.add_second_traces(parser, "sizes and times")
     options.add_bus(parser, "--bus-bandwidth")
     parser.add_argument(
         "--allocator",
         choices=replayed.ALLOCATORS,
         default="stalloc",
-        help="what the run needs has to fit under this one",
+        help="make the run fit under this allocator",
     )
     parser.add_argument(
-        "--for", dest="kind", choices=settings.KINDS, default="torch", help="say how to set the choice there"
+        "--for", dest="kind", choices=settings.KINDS, default="torch", help="print the settings for this framework"
     )
     options.add_rank(parser)
     parser.add_argument(
@@ -99,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         choose.progress("")
         return options.refuse("fit", error)
     if document["truncation"]:
-        options.warn("fit", f"{document['truncation']}. What is chosen is for these events alone")
+        options.warn("fit", f"{document['truncation']}. The choice holds for these events alone")
     if arguments.output is not None:
         write_whole(arguments.output, (json.dumps(document, indent=1) + "\n").encode())
     if arguments.json:
@@ -134,7 +136,7 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
         headroom = _FREE if arguments.memory >= _CARD else 0
     unit = _unit_of_length(arguments.sequence) if arguments.sequence else 0
     if unit and (arguments.lengths or arguments.keep_micro_batch or arguments.rows):
-        raise choose.FitError("--sequence changes the length alone: not with --lengths, --rows or --keep-micro-batch")
+        raise choose.FitError("--sequence changes the length alone: omit --lengths, --rows and --keep-micro-batch")
     longest = choose.Goal.LONGEST if arguments.longest or unit else choose.Goal.FASTEST
     wish = choose.Wish(
         memory=arguments.memory - headroom,
@@ -152,7 +154,7 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _work(arguments: argparse.Namespace, micro_batch: int, longer: bool) -> Work:
-    """`longer`: sizes are lengths, in units of which the traced rows have `micro_batch`."""
+    """`longer`: sizes are lengths; a traced row has `micro_batch` units."""
     tokens = () if arguments.lengths is None else _lengths(arguments.lengths)
     return Work(
         micro_batch,
@@ -167,7 +169,7 @@ def _work(arguments: argparse.Namespace, micro_batch: int, longer: bool) -> Work
 
 
 def _graphs(files: Any, document: dict[str, Any], arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
-    """Both runs as they were traced. CollectError."""
+    """Compares both runs as traced. CollectError."""
     if arguments.graphs_beside is None:
         return None
     view = collect.view(files)
@@ -176,19 +178,19 @@ def _graphs(files: Any, document: dict[str, Any], arguments: argparse.Namespace)
 
 
 def _unit_of_length(sequence: int) -> int:
-    """Lengths are tried in such steps: a 32nd of the traced one, a divisor of it."""
+    """The step between two lengths that are tried: about a 32nd of the traced length, and a divisor of it."""
     return next(unit for unit in range(max(1, sequence // 32), 0, -1) if sequence % unit == 0)
 
 
 def _with_rows(document: dict[str, Any], micro_batch: int) -> dict[str, Any]:
-    """Of a search over lengths: what is set has the rows that were traced, and the length beside them."""
+    """The document of a search over lengths: its settings have the traced rows and the chosen length."""
     document["chosen"]["micro_batch"] = document["micro_batch"] = micro_batch
     document["settings"] = settings.with_rows(document["for"], document["settings"], document["chosen"])
     return document
 
 
 def _traced_run(arguments: argparse.Namespace) -> Any:
-    """The files of the rank that is asked for, and the run, given its micro-batch."""
+    """The files of the requested rank, and a function from a micro-batch to the run."""
     files = _rank_of(arguments.path, arguments.rank)
 
     def traced(micro_batch: int) -> Any:
@@ -205,7 +207,7 @@ def _traced_run(arguments: argparse.Namespace) -> Any:
 
 
 def _ratio(tokens: Optional[int], others: Optional[int], micro_batch: int, count: str) -> float:
-    """Of the micro-batches of two traces: by their tokens, if both tell; 0: `count` is no number."""
+    """The second trace's micro-batch over the first's: by their tokens if both are known; 0: `count` is no number."""
     if tokens is not None and others is not None:
         return others / tokens
     return int(count) / micro_batch if count.isdigit() else 0
@@ -233,12 +235,12 @@ def _megatron_s_micro_batch(files: Any) -> Optional[int]:
 
 
 def _lengths(path: Path) -> tuple[int, ...]:
-    """One a line. CollectError."""
+    """Reads one number a line. CollectError."""
     words = path.read_text(encoding="utf-8").split()
     wrong = next((word for word in words if not word.isdigit() or int(word) < 1), None)
     if wrong is not None or not words:
         found = "nothing" if wrong is None else repr(wrong)
-        raise collect.CollectError(f"{path}: expected tokens of rows, one whole number a line, found {found}")
+        raise collect.CollectError(f"{path}: expected the tokens of each row, one whole number a line, found {found}")
     return tuple(map(int, words))
 
 
@@ -250,7 +252,7 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
     print(
         f"{device_name(document['device'])}: traced with micro-batches of {document['micro_batch']}: "
         f"{size(traced['peak_live_bytes'])} live at the peak, {traced['step_seconds']:.3f} s a step; "
-        f"room {size(document['room_bytes'])}\n"
+        f"limit {size(document['room_bytes'])}\n"
     )
     _show_tried(document)
     _show_candidates(document)
@@ -259,7 +261,7 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         print()
     if not document["fits"]:
         least = size(predicted["peak_live_bytes"])
-        print(f"nothing that is known here fits: at least {least} are live, in {document['bound']}")
+        print(f"no known change makes it fit: at least {least} are live, in {document['bound']}")
         _show_note(document)
         return
     sure = document["certainty"]
@@ -272,15 +274,15 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
             print(f"  {word} {brief(chosen[word])}")
     if chosen["offload_state"]:
         print("  offload the optimizer's state")
-    held = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
+    reserved = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
     seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s"
     print(
         f"predicted: {worded(sure['peak'], size(predicted['peak_live_bytes']))} live at the peak "
-        f"({document['bound']}); held under {worded(sure['peak'], held)}\n"
+        f"({document['bound']}); reserved under {worded(sure['peak'], reserved)}\n"
         f"           {seconds} a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
     )
     if predicted["step_at_least"]:
-        print("  the host bounds the steps that were traced, not the device: larger micro-batches, traced, tell more")
+        print("  the host bounds the traced steps, not the device: trace larger micro-batches for a better estimate")
     _show_note(document)
     _show_graphs(predicted["graphs"])
     print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
@@ -294,10 +296,10 @@ def _show_note(document: dict[str, Any]) -> None:
 
 def _show_graphs(graphs: dict[str, Any]) -> None:
     verdict = "fit" if graphs["fit"] else "do not fit"
-    print(f"graphs of all passes in one pool: {size(graphs['held_bytes'])} with all else, they {verdict}")
+    print(f"graphs of all passes in one pool: {size(graphs['held_bytes'])} with all else, which {verdict}")
     traced = graphs["traced"]
     if traced is None:
-        print("  none was captured while it was traced: what their pools really have is not known")
+        print("  the traced run captured no graph: the real size of their pools is not known")
     else:
         print(f"  traced: {traced['pools']} pools with {size(traced['bytes'])}, {size(traced['held'])} with all else")
 
@@ -336,7 +338,7 @@ def _show_candidates(document: dict[str, Any]) -> None:
 
 
 def brief(paths: list[str]) -> str:
-    """ "blocks.*.mlp: 0-3, 5" for each kind."""
+    """ "blocks.*.mlp: 0-3, 5": the numbers of each kind of path."""
     kinds: dict[str, list[int]] = {}
     for path in paths:
         parts = path.split(".")

@@ -1,4 +1,4 @@
-"""`stalloc import`: a PyTorch memory snapshot as a trace, to ask what a plan would save without installing anything."""
+"""`stalloc import`: makes a trace from a PyTorch memory snapshot, to compute what a plan would save."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stalloc.tools.report.session import CollectError
 from stalloc.tools.snapshot.convert import event_lines
 from stalloc.tools.snapshot.phases import Marks, find_marks
 from stalloc.tools.snapshot.read import Snapshot, SnapshotError, read_snapshot
-from stalloc.tools.snapshot.steps import left_behind
+from stalloc.tools.snapshot.steps import growth_of
 
 EXAMPLES = ("import run.pickle --output run1",)
 
@@ -28,32 +28,32 @@ Record some iterations in the training script, without stalloc:
     torch.cuda.memory._dump_snapshot("run.pickle")
 then:  stalloc import run.pickle --output run1 && stalloc plan run1 && stalloc report run1
 
-Iterations are taken from --iterations, else from ranges named ProfilerStep# or Optimizer.step#, else from the period
-with which requests repeat, else from the optimizer's calls in Python stacks. One is enough to tell what a plan would
-hold; three tell which sizes vary. Ranges named "F 0", "B 3 chunk 1" (micro-batch, chunk) and "optimizer" tell passes;
-without them Python stacks do, where the history has them. Other ranges are layers; without any, the calls of forward()
-in stacks are.
+Iterations are taken from --iterations, else from ranges named ProfilerStep# or Optimizer.step#. Without any, they
+follow from the period of the requests, else from the optimizer's calls in Python stacks. One iteration is enough to
+compute what a plan would reserve; three show which sizes vary. Ranges named "F 0", "B 3 chunk 1" (micro-batch, chunk)
+and "optimizer" mark passes; without them Python stacks do, if the history has them. Other ranges are layers; without
+any, calls of forward() in stacks are layers.
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("snapshot", metavar="SNAPSHOT.pickle", type=Path, help="what _dump_snapshot wrote")
+    parser.add_argument(
+        "snapshot", metavar="SNAPSHOT.pickle", type=Path, help="read the file that _dump_snapshot wrote"
+    )
     parser.add_argument(
         "--output",
         "-o",
         type=options.output_folder,
         metavar="DIR",
-        help="the run's directory (default: SNAPSHOT without .pickle)",
+        help="write to this run directory (default: SNAPSHOT without .pickle)",
     )
-    parser.add_argument(
-        "--rank", type=options.at_least(0), default=0, help="the rank whose trace it becomes (default 0)"
-    )
+    parser.add_argument("--rank", type=options.at_least(0), default=0, help="write the trace of rank R (default 0)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--iterations", metavar="NAME", help="take ranges of record_function whose names begin so for iterations"
+        "--iterations", metavar="NAME", help="take ranges of record_function whose names begin with NAME for iterations"
     )
-    which.add_argument("--whole", action="store_true", help="the history is one iteration, whatever is in it")
+    which.add_argument("--whole", action="store_true", help="take the whole history for one iteration")
     options.add_json(parser, "what was found")
 
 
@@ -95,27 +95,27 @@ def _piled(pile: dict[str, int]) -> str:
     )
 
 
-def _left_behind(snapshot: Snapshot, marks: Marks) -> int:
+def _growth_of(snapshot: Snapshot, marks: Marks) -> int:
     edges = {mark.edge: mark.before for mark in reversed(marks.marks) if mark.kind == "iteration"}
-    return left_behind(snapshot.events, edges["begin"], edges.get("end", len(snapshot.events)))
+    return growth_of(snapshot.events, edges["begin"], edges.get("end", len(snapshot.events)))
 
 
 def _notes(snapshot: Snapshot, marks: Marks) -> list[str]:
     notes = list(snapshot.notes)
     if snapshot.earlier_blocks:
-        notes.append(f"{snapshot.earlier_blocks} blocks were there before the history begins: they count as set-up")
+        notes.append(f"{snapshot.earlier_blocks} blocks were live before the history begins: they count as set-up")
     if marks.pile is not None and marks.source:
-        notes.append(f"{_piled(dataclasses.asdict(marks.pile))}; what piles up has no place in a plan")
+        notes.append(f"{_piled(dataclasses.asdict(marks.pile))}; growing memory has no slot in a plan")
     if marks.iterations == 1:
         notes.append(
-            "it is one iteration: enough to tell what a plan would hold, but not which sizes vary "
+            "the history has one iteration: enough to compute what a plan would reserve, but not which sizes vary "
             "(record three for that)"
         )
-        left = _left_behind(snapshot, marks)
+        left = _growth_of(snapshot, marks)
         if left > 0:
             notes.append(
-                f"it leaves {size(left)} behind (as an optimizer's state from its first step on), which the plan has "
-                "beside the whole iteration, as later ones do: what other allocators would hold for these is not told"
+                f"it leaves {size(left)} live (as an optimizer's state from its first step on); the plan has this "
+                "in addition to the iteration, as later ones do; what other allocators would reserve then is not known"
             )
     return notes
 

@@ -1,4 +1,4 @@
-"""What `stalloc doctor --json` says is installed: versions, libraries, and whether they fit this torch."""
+"""The installation as `stalloc doctor --json` shows it: versions, libraries, and whether they fit this torch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _library_facts(kind: type[library.Library], name: str) -> dict[str, Any]:
 
 
 def _adapter_facts(torch: Optional[str], include: Path) -> dict[str, Any]:
-    """Of the adapter for this torch, else of those that are for others."""
+    """The facts of the adapter for this torch, else of those for other versions."""
     facts: dict[str, Any] = {"path": None, "version": None, "error": None}
     facts.update(built_for=None, cuda=None, fits_torch=False)
     try:

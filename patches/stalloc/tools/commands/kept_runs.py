@@ -14,7 +14,7 @@ _PLAN = re.compile(r"rank(\d{5,})\.plan")
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Of one run. Bytes; `used` in seconds since 1970.
+    """One kept run. Bytes; `used` in seconds since 1970.
 
     Args:
         known: None where the directory does not say whose it is.
@@ -34,12 +34,12 @@ class Row:
 
     @property
     def arguments(self) -> list[list[str]]:
-        """Of its starts, the last one first."""
+        """Its starts, the last one first."""
         return [] if self.known is None else [run_cache.without_secrets(one) for one in self.known.arguments]
 
 
 def rows_of(cache: Path) -> list[Row]:
-    """Of all runs there, the one that was used last first."""
+    """All kept runs, the one that was used last first."""
     return [_row(used, directory) for used, directory in run_cache.by_use(cache)]
 
 

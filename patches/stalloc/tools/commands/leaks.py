@@ -14,10 +14,10 @@ from stalloc.tools.report.figures import device_name
 EXAMPLES = ("leaks run1",)
 
 ABOUT = """
-A leak is a kind of block (size, class, phase, layer; with STALLOC_TRACE_STACKS=1 also its call site) of which more is
-live where an iteration begins than where the one before began, four times or more, the first iteration left out: trace
-6 iterations or more. What keeps the last N tensors grows until it has N: to tell that from a leak, trace more than
-N + 2. Exit code 0 whether there are leaks or not.
+A leak is a kind of block (size, class, phase, layer; with STALLOC_TRACE_STACKS=1 also its call site) that grows: four
+times or more, an iteration begins with more live bytes of it than the one before. The first iteration does not count:
+trace 6 iterations or more. A program that keeps the last N tensors grows until it has N: to distinguish this from
+a leak, trace more than N + 2. The exit code is 0 with and without leaks.
 """
 _SHOWN = 12  # beginnings of iterations
 
@@ -40,7 +40,7 @@ def _show(device: dict[str, Any]) -> None:
     name, needed = device_name(device["device"]), device["needed_iterations"]
     live = [size(row["bytes"]) for row in device["live_at_begin"]]
     if not device["enough_iterations"]:
-        print(f"{name}: too few iterations to tell: {device['iterations']} traced, {needed} are needed")
+        print(f"{name}: too few iterations: {device['iterations']} traced, {needed} are needed")
     elif not device["groups"]:
         print(f"{name}: no leak in {device['iterations']} iterations")
     else:
@@ -64,7 +64,7 @@ def _show(device: dict[str, Any]) -> None:
     header = ("an iteration", "blocks", "of", "since", "class", "layer", "phase", "allocated at")
     print("\n" + text.table(header, rows, text_columns=(4, 5, 6, 7)), end="")
     if not any(group["call_site"] for group in device["groups"]):
-        print("\nSTALLOC_TRACE_STACKS=1 when tracing tells the line that allocates it.")
+        print("\nSTALLOC_TRACE_STACKS=1 when tracing shows the line that allocates it.")
 
 
 def _block(group: dict[str, Any]) -> str:

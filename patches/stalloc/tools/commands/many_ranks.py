@@ -11,14 +11,14 @@ _FEWEST_IN_STEPS = 4
 
 
 def listed(ranks: Sequence[int], most: int = MOST_SHOWN) -> str:
-    """As "0-3, 7, 9-1021 by 4"; ascending. Beyond `most` spans, how many ranks more there are."""
+    """The ranks as "0-3, 7, 9-1021 by 4"; ascending. Beyond `most` spans, how many ranks more there are."""
     spans: list[Sequence[int]] = []
     begin = 0
     while begin < len(ranks):
         spans.append(_span(ranks[begin:]))
         begin += len(spans[-1])
     more = sum(map(len, spans[most:]))
-    return ", ".join(map(_told, spans[:most])) + (f" and {more} more" if more else "")
+    return ", ".join(map(_worded, spans[:most])) + (f" and {more} more" if more else "")
 
 
 def _span(ranks: Sequence[int]) -> Sequence[int]:
@@ -30,7 +30,7 @@ def _span(ranks: Sequence[int]) -> Sequence[int]:
     return ranks[: count if step == 1 or count >= _FEWEST_IN_STEPS else 1]
 
 
-def _told(span: Sequence[int]) -> str:
+def _worded(span: Sequence[int]) -> str:
     if len(span) == 1:
         return str(span[0])
     step = span[1] - span[0]
@@ -41,7 +41,7 @@ def counted(count: int) -> str:
     return f"{count} rank{'' if count == 1 else 's'}"
 
 
-def ranged(values: Sequence[float], told: Callable[[float], str]) -> str:
-    """As "1.20 GiB to 1.31 GiB"; one of them where both read alike. REQUIRES: values."""
-    least, most = told(min(values)), told(max(values))
+def ranged(values: Sequence[float], worded: Callable[[float], str]) -> str:
+    """The range as "1.20 GiB to 1.31 GiB"; one figure if both read alike. REQUIRES: values."""
+    least, most = worded(min(values)), worded(max(values))
     return least if least == most else f"{least} to {most}"

@@ -19,22 +19,22 @@ from stalloc.tools.report import collect
 
 OPTION = "--max-tokens"
 HELP = (
-    f"  {OPTION}=N  N tokens of the longest micro-batch to serve, where lengths vary: every request of varying size "
-    "has a slot, larger than the largest size traced by as much as this exceeds the longest micro-batch traced, of "
-    "which the traced run tells by stalloc.tokens(n). What grows faster than the tokens, as full scores of attention "
-    "do, outgrows its slot: trace such a micro-batch. Instead of --headroom."
+    f"  {OPTION}=N  Plan for micro-batches of up to N tokens, where lengths vary: every request of varying size "
+    "gets a slot, larger than the largest traced size in proportion of N to the longest traced micro-batch, which "
+    "the traced run must report by stalloc.tokens(n). Requests that grow faster than the tokens, as attention scores "
+    "do, outgrow their slots: trace such a micro-batch. Use it instead of --headroom."
 )
 
 _MOST_PERCENT = 1000  # that --headroom takes
 
 
 class TokensError(ValueError):
-    """The traced run does not tell what to plan for. One line for the user."""
+    """The traced run lacks the tokens to plan for. The text is one line for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedTokens:
-    """Of one rank: tokens of the longest traced micro-batch, and whether any of them varied between iterations."""
+    """For one rank: the tokens of the longest traced micro-batch, and whether any varied between iterations."""
 
     path: Path
     most: int
@@ -66,7 +66,7 @@ def headroom_percent(traced: TracedTokens, longest: int) -> str:
     if longest > traced.most and not traced.varies:
         raise TokensError(
             f"{OPTION} {longest}: micro-batches were as long in all traced iterations, up to {traced.most} tokens "
-            f"({traced.path}), so that nothing tells which requests grow with them; trace iterations of several lengths"
+            f"({traced.path}), so it is unknown which requests grow with them; trace iterations of several lengths"
         )
     ten_thousandths = -(-(longest - traced.most) * 10**6 // traced.most)
     if ten_thousandths > _MOST_PERCENT * 10**4:
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def directory_of(words: list[str]) -> Path:
-    """Which directory the planner would plan. Leaves by SystemExit where there is not one."""
+    """The directory that the planner would plan. Raises SystemExit if there is not exactly one."""
     parser = _parser()
     parser.add_argument("directories", nargs="*", default=[])
     parser.add_argument("--model-memory-dir", "--model_memory_dir", action="append", dest="named", default=[])

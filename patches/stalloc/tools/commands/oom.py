@@ -17,18 +17,20 @@ EXAMPLES = ("oom oom/rank00000.pid4711.oom1.json --stacks",)
 KIND = "stalloc out of memory"
 _AROUND_MODULES = "torch/nn/modules/module.py"  # three calls around each module's own
 _EPILOG = """
-STALLOC_OOM_REPORT=DIR leaves a report in every mode, and without one. In mode Trace blocks have what the trace knows of
-them: class, tensor, layer (STALLOC_TRACE_MODULES=1) and stack (STALLOC_TRACE_STACKS=1). What is not known is said below
-"not known".
+STALLOC_OOM_REPORT=DIR writes a report in every mode, and without one. In mode Trace blocks have the facts of the trace:
+class, tensor, layer (STALLOC_TRACE_MODULES=1) and stack (STALLOC_TRACE_STACKS=1). The end lists what is
+not known.
 """
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
-    parser.add_argument("report", metavar="FILE", type=Path, help="the report, as rank00000.pid4711.oom1.json")
+    parser.add_argument(
+        "report", metavar="FILE", type=Path, help="read this report, such as rank00000.pid4711.oom1.json"
+    )
     options.add_count(parser, "--blocks", "show the N largest live blocks", 20, least=0)
     options.add_count(parser, "--events", "show the last N events", 20, least=0)
-    parser.add_argument("--stacks", action="store_true", help="show whole stacks of these blocks, where they are known")
+    parser.add_argument("--stacks", action="store_true", help="show whole stacks of these blocks, if they are known")
     options.add_json(parser, "the report, with what the trace knows of its blocks,")
 
 
@@ -125,32 +127,32 @@ def _show_blocks(report: dict[str, Any], most: int, whole_stacks: bool, out: Tex
     total = sum(int(block["bytes"]) for block in blocks)
     print(f"\n{len(blocks) + report['live_blocks_omitted']} live blocks, {size(total)}; the largest:", file=out)
     for block in blocks[:most]:
-        print(f"  {size(block['bytes']):>10}  {block['address']}  {'; '.join(_told(block))}", file=out)
+        print(f"  {size(block['bytes']):>10}  {block['address']}  {'; '.join(_facts(block))}", file=out)
         if whole_stacks:
             for call in block.get("stack", []):
                 if _AROUND_MODULES not in call:
                     print(f"              {call}", file=out)
 
 
-def _told(block: dict[str, Any]) -> list[str]:
-    """What is known of a block, the most telling first."""
+def _facts(block: dict[str, Any]) -> list[str]:
+    """The known facts of a block, the most specific first."""
     names = block.get("names") or []
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    told = [block["class"]] if "class" in block else []
+    facts = [block["class"]] if "class" in block else []
     if names:
-        told.append(f"{block['tensor']} {names[0]}{more}")
+        facts.append(f"{block['tensor']} {names[0]}{more}")
     if block.get("layer"):
-        told.append(block["layer"])
+        facts.append(block["layer"])
     if block.get("phase"):
-        told.append(block["phase"])
+        facts.append(block["phase"])
     if block.get("call_site") or block.get("stack"):
-        told.append(block.get("call_site") or block["stack"][0])
+        facts.append(block.get("call_site") or block["stack"][0])
     entries = " ".join(f"{script}:{entry}" for script, entry in block.get("entries", []))
     cut = "..." if block.get("candidates", 0) > len(block.get("entries", [])) else ""
-    told.append(block["from"] + (f" plan {entries}{cut}" if entries else ""))
+    facts.append(block["from"] + (f" plan {entries}{cut}" if entries else ""))
     if block.get("pending"):
-        told.append("freed, in use by another stream")
-    return told
+        facts.append("freed, in use by another stream")
+    return facts
 
 
 def _show_events(events: list[dict[str, Any]], most: int, out: TextIO) -> None:

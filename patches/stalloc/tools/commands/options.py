@@ -1,4 +1,4 @@
-"""What many commands take and print in the same way: options for ranks, files and JSON, and the line of an error."""
+"""The common parts of commands: options for ranks, files and JSON, and the line of an error."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ def add_rank(parser: argparse._ActionsContainer, default: str = HIGHEST) -> None
 
 def add_run(parser: argparse._ActionsContainer) -> None:
     """The run to read, `path`: its directory or a trace."""
-    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="the run's directory, or one of its traces")
+    parser.add_argument("path", metavar="DIR|TRACE", type=Path, help="read the run in this directory, or one trace")
 
 
 def add_memory(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--memory", type=sizes.parse_some, required=True, metavar="80G", help="the device's memory, in binary units"
+        "--memory",
+        type=sizes.parse_some,
+        required=True,
+        metavar="80G",
+        help="take this for the device's memory, in binary units",
     )
 
 
@@ -43,7 +47,7 @@ def add_count(
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """An argument's type: a whole number from `least` on."""
+    """The type of an argument: a whole number from `least` on."""
 
     def count(text: str) -> int:
         try:
@@ -58,7 +62,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def add_bus(parser: argparse._ActionsContainer, name: str) -> None:
-    what = "copies to the host are so fast (default 25)"
+    what = "take this for the speed of copies to the host (default 25)"
     parser.add_argument(name, type=_bandwidth, default=25, metavar="GB/s", help=what)
 
 
@@ -76,28 +80,28 @@ _ENDS_OF_FILES = (".html", ".htm", ".md", ".json", ".txt", ".log", ".csv", ".pic
 
 
 def output_file(text: str) -> Path:
-    """An argument's type: a file that can be written, in a folder that is there."""
+    """An argument's type: a file that can be written, in an existing folder."""
     path = Path(text)
     if path.is_dir() or not text or text.endswith("/"):
         raise argparse.ArgumentTypeError(f"expected a file, found a folder: {text!r}")
     if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"expected a file in a folder that is there; there is no {path.parent}")
+        raise argparse.ArgumentTypeError(f"expected a file in an existing folder; there is no {path.parent}")
     return path
 
 
 def output_folder(text: str) -> Path:
-    """An argument's type: a folder, which is made where it is not there, within one that is."""
+    """An argument's type: a folder, created if missing, within an existing one."""
     path = Path(text)
     if path.is_file() or (path.suffix in _ENDS_OF_FILES and not path.is_dir()):
         raise argparse.ArgumentTypeError(f"expected a folder, found the name of a file: {text!r}")
     if not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"expected a folder within one that is there; there is no {path.parent}")
+        raise argparse.ArgumentTypeError(f"expected a folder within an existing one; there is no {path.parent}")
     return path
 
 
-def add_traces_beside(parser: argparse._ActionsContainer, fitted: str) -> None:
-    """`beside` and `graphs_beside`: the same program, traced in another way."""
-    what = f"fit {fitted} as they grow, from the program traced with a micro-batch of N, too"
+def add_second_traces(parser: argparse._ActionsContainer, fitted: str) -> None:
+    """`--beside` and `--graphs-beside`: the same program, traced in another way."""
+    what = f"learn how {fitted} grow from a second trace, of the program with a micro-batch of N"
     parser.add_argument("--beside", nargs=2, metavar=("DIR|TRACE", "N"), help=what)
     what = "compare with the program traced with CUDA graphs, or without them"
     parser.add_argument("--graphs-beside", metavar="DIR|TRACE", type=Path, help=what)

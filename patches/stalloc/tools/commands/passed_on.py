@@ -17,7 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     if command not in _FILES:
         return planner.execute(command, words)
     try:
-        if planner.asks_for_help(words):
+        if planner.requests_help(words):
             print(planner.help_text(command, _FLAG), end="")
             return 0
     except planner.PlannerError as error:

@@ -1,7 +1,7 @@
 """`stalloc plan`: plan the memory of every traced rank below a directory. The planner does it, but for --max-tokens.
 
-A trace below such a directory stands for its rank there. The published tool's other flags are taken, too: --draw draws
-the report, too; --validation and --autotune ask for what is always done.
+A trace below such a directory stands for its rank there. Other flags of Infinigence's STAlloc are accepted: --draw
+draws the report as well; --validation and --autotune request what is always done.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from stalloc.tools.commands import max_tokens, options, planner
 _DRAW = "--draw"
 _ALWAYS = ("--validation", "--autotune")
 MORE_FLAGS = f"""{max_tokens.HELP}
-  {_DRAW}  Draw the report, too: DIR/output/report/report.html, with the plan as a map.
-  {_ALWAYS[0]}  For users of the published tool: every plan is checked.
-  {_ALWAYS[1]}  For users of the published tool: all solvers are tried.
+  {_DRAW}  Write the report as well: DIR/output/report/report.html, with the plan as a map.
+  {_ALWAYS[0]}  Accepted for compatibility with Infinigence's STAlloc: every plan is checked.
+  {_ALWAYS[1]}  Accepted for compatibility with Infinigence's STAlloc: all solvers are tried.
 """
 
 
 def run(arguments: argparse.Namespace) -> int:
     words = [part for word in arguments.arguments if word not in _ALWAYS for part in _directory_of_trace(word)]
     try:
-        if planner.asks_for_help(words):
+        if planner.requests_help(words):
             print(help_text(), end="")
             return 0
         if _DRAW in words:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _directory_of_trace(word: str) -> list[str]:
-    """DIR/trace/rank00003.trace stands for that rank of DIR; everything else for itself."""
+    """DIR/trace/rank00003.trace stands for that rank of DIR; every other word is kept."""
     path = Path(word).absolute()
     name = re.fullmatch(r"rank(\d{5,})\.trace", path.name)
     if name is None or word.startswith("-") or path.parent.name != "trace" or not path.is_file():

@@ -46,19 +46,19 @@ def run(command: str, arguments: list[str], captured: bool = False) -> subproces
         raise _not_started(planner, error) from error
 
 
-def asks_for_help(arguments: Sequence[str]) -> bool:
+def requests_help(arguments: Sequence[str]) -> bool:
     return bool({"--help", "-h"} & set(arguments))
 
 
 def help_text(command: str, more: str = "") -> str:
     """The planner's, with flags that it does not know, each on a line of its own as "  --rank=R  what it does"."""
-    told = run(command, ["--help"], captured=True).stdout
-    before, separator, examples = told.partition("\nexamples:\n")
+    shown = run(command, ["--help"], captured=True).stdout
+    before, separator, examples = shown.partition("\nexamples:\n")
     return before + more + separator + examples
 
 
 def flags(text: str) -> list[tuple[str, str, str]]:
-    """Of a help text: each flag with the name of its value, "" for a switch, and what it does."""
+    """Parses a help text: each flag with the name of its value ("" for a switch) and its description."""
     found = map(_FLAG.fullmatch, text.splitlines())
     return [(match["name"], match["value"] or "", match["help"]) for match in found if match]
 

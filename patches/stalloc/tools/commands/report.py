@@ -33,12 +33,13 @@ from stalloc.tools.report.tokens import known_ranks, read_tokens
 EXAMPLES = ("report run1 --open", "report run1 --md", "report run1 --leaks")
 
 _EPILOG = """
-Reads DIR/trace, and where they are there DIR/output/plan and DIR/log_output. The table of ranks shows all; details are
-of the rank with the highest peak unless --rank or --all says otherwise. --html writes DIR/output/report/report.html
-(one file that needs no network), --per-rank a directory for each rank: DIR/output/report/rank00000/runtime_report.json,
-runtime_report.md and memory.log (totals by class where phases begin). runtime_report.json has MemScope's keys
-(runtime_trace, peak, top_events, comparisons, metadata) beside those of --json. The others print. Of a single TRACE
-the files lie beside it. Options of Megatron-LM that the traced command line lacks stand after -- (for the estimate).
+stalloc reads DIR/trace and, if they exist, DIR/output/plan and DIR/log_output. The table of ranks shows all; details
+are those of the rank with the highest peak unless --rank or --all names others. --html writes
+DIR/output/report/report.html (one file that needs no network), --per-rank a directory for each rank:
+DIR/output/report/rank00000/runtime_report.json, runtime_report.md and memory.log (totals by class where phases begin).
+runtime_report.json has MemScope's keys (runtime_trace, peak, top_events, comparisons, metadata) in addition to those of
+--json. The other forms print. For a single TRACE the files lie next to it. Give options of Megatron-LM that the traced
+command line lacks after -- (for the estimate).
 """
 _TOP = 20  # as MemScope's
 
@@ -48,34 +49,41 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     options.add_run(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--rank", type=options.at_least(0), metavar="R", help="show details of rank R (default: of the highest peak)"
+        "--rank",
+        type=options.at_least(0),
+        metavar="R",
+        help="show details of rank R (default: the one with the highest peak)",
     )
-    which.add_argument("--all", action="store_true", help="show details of every rank; of equal ones one")
+    which.add_argument(
+        "--all", action="store_true", help="show details of every rank, and of equal ranks only the first"
+    )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--html", dest="form", action="store_const", const="html", help="write one HTML file (default)")
     form.add_argument("--md", dest="form", action="store_const", const="md", help="print Markdown")
     form.add_argument(
-        "--json", dest="form", action="store_const", const="json", help="print all that the page draws as JSON"
+        "--json", dest="form", action="store_const", const="json", help="print all data of the page as JSON"
     )
     form.add_argument(
         "--per-rank",
         dest="form",
         action="store_const",
         const="per-rank",
-        help="write files for every rank, named as MemScope's and with its keys",
+        help="write files for every rank with MemScope's names and keys",
     )
     options.add_count(parser, "--top-k", f"put N events into top_events of --per-rank (default {_TOP})", least=0)
-    parser.add_argument("--output", "-o", metavar="FILE", help="write to FILE, of --per-rank to a folder of this name")
+    parser.add_argument(
+        "--output", "-o", metavar="FILE", help="write to FILE; with --per-rank, to a folder of this name"
+    )
     parser.add_argument(
         "--tokens",
         type=Path,
         metavar="DIR",
-        help="read Megatron-LM's tokens_per_expert/rank0.jsonl there (--save of that run); default: beside the traces",
+        help="read Megatron-LM's tokens_per_expert/rank0.jsonl in this --save directory (default: next to the traces)",
     )
     parser.add_argument(
         "--leaks",
         action="store_true",
-        help="print what makes live bytes grow from iteration to iteration",
+        help="print the blocks that make live bytes grow from iteration to iteration",
     )
     parser.add_argument("--open", action="store_true", help="show the HTML file in a browser")
     parser.set_defaults(form="html", parser=parser)
@@ -163,24 +171,24 @@ def _render(arguments: argparse.Namespace) -> str:
 
 
 def _traces(path: Path) -> Path:
-    """Where what was noted of a run's tokens lies."""
+    """Where the recorded tokens of a run lie."""
     return path.parent if path.is_file() else path / "trace"
 
 
-def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], beside: Path) -> list[dict[str, Any]]:
+def _rank_rows(views: Sequence[dict[str, Any]], tokens: Optional[Path], next_to: Path) -> list[dict[str, Any]]:
     """figures.rank_rows with the tokens of each rank's experts: most in an iteration, and how uneven."""
     rows = figures.rank_rows(views)
     if tokens is not None:
         known_ranks(tokens)
     for row in rows:
-        known = read_tokens(tokens or beside, row["rank"]).values()
+        known = read_tokens(tokens or next_to, row["rank"]).values()
         row["tokens"] = max((entry["tokens"] for entry in known), default=None)
         row["uneven"] = max((entry["uneven"] for entry in known), default=None)
     return rows
 
 
 def _complete(view: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """What every form shows beside the planner's own: figures, advice, leaks and iterations of each device."""
+    """Adds what every form shows: figures, advice, leaks and iterations of each device."""
     options.warn("report", collect.broken_off(view))
     directory = arguments.tokens or _traces(arguments.path)
     view["added_options"] = arguments.program
@@ -212,8 +220,8 @@ def _write_ranks(arguments: argparse.Namespace) -> int:
         folder = (arguments.output or _folder(directory)) / f"rank{view['rank']['rank']:05d}"
         title = f"Memory of {_name(directory)}, rank {view['rank']['rank']}"
         write_whole(folder / "runtime_report.json", (json.dumps({**found, **view}) + "\n").encode())
-        told = markdown.render([view], ranks, title) + top_table(found)
-        write_whole(folder / "runtime_report.md", told.encode())
+        content = markdown.render([view], ranks, title) + top_table(found)
+        write_whole(folder / "runtime_report.md", content.encode())
         write_whole(folder / "memory.log", memory_log.render(view).encode())
         print(folder)
     return 0

@@ -18,16 +18,16 @@ from stalloc.tools.commands.kept_runs import Row, rows_of
 EXAMPLES = ("runs", "runs train --json", "runs --remove train-2e3678b6-batch-6", "runs --remove --older 30 --dry-run")
 
 _EPILOG = """
-They are below ~/.cache/stalloc/runs, or XDG_CACHE_HOME. A start is served from the plan of the run that requests the
-same as it does, whatever its arguments; those shown are of its last start. `stalloc status` tells more of a
-run's directory. With --remove each WORD is the name of a run, or its directory.
+Kept runs lie in ~/.cache/stalloc/runs, or in XDG_CACHE_HOME. A start uses the plan of the run that makes the
+same requests, whatever its arguments; the list shows those of its last start. `stalloc status` shows more of a
+run's directory. With --remove each WORD is the name or directory of a run.
 """
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG + clean.ABOUT
-    parser.add_argument("words", metavar="WORD", nargs="*", help="list only runs whose name or program contains it")
+    parser.add_argument("words", metavar="WORD", nargs="*", help="list only runs whose name or program contains WORD")
     options.add_json(parser)
     parser.add_argument("--remove", action="store_true", help="remove these runs")
     clean.add_arguments(parser)
@@ -75,15 +75,15 @@ def _lines(rows: list[Row]) -> list[str]:
 
 
 def _requests(row: Row) -> str:
-    """What an iteration of it requests, of the ranks that have plans."""
+    """The requests of an iteration, for the ranks that have plans."""
     if not row.ranks:
         return "no plan yet"
     ranks = "" if row.ranks == [0] else f" of rank {many_ranks.listed(row.ranks)}"
-    told = [one for one in (_signature(row, rank) for rank in row.ranks) if one is not None]
-    if not told:
+    signatures = [one for one in (_signature(row, rank) for rank in row.ranks) if one is not None]
+    if not signatures:
         return f"plan{ranks}"
-    requests = many_ranks.ranged([one["requests"] for one in told], "{:.0f}".format)
-    growth = many_ranks.ranged([one["growth_bytes"] for one in told], size)
+    requests = many_ranks.ranged([one["requests"] for one in signatures], "{:.0f}".format)
+    growth = many_ranks.ranged([one["growth_bytes"] for one in signatures], size)
     return f"plan{ranks} for {requests} requests an iteration, which grows by {growth}"
 
 

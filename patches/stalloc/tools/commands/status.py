@@ -15,18 +15,18 @@ from stalloc.tools.commands import many_ranks, options, summary
 EXAMPLES = ("status run1",)
 
 _EPILOG = """
-The last line of a rank is what its process does: it is running, ended (by itself), gone (killed), or unknown, as it is
-on another machine or in another container. Iterations are those that were over when it was last seen.
-Without DIR, the run is the one in STALLOC_MODEL_INFO_PATH, else the kept one that was started last.
-Of more than eight ranks: how many are at which stage, and what they say of it, from the least to the most; --rank R has
-one's own way. Before that, what the run held, of each rank that has ended in mode Trace, Alloc or Auto.
+The last line of a rank is the state of its process: running, ended (by itself), gone (killed), or unknown, if it is
+on another machine or in another container. Iterations are those completed when it was last seen.
+Without DIR, stalloc shows the run in STALLOC_MODEL_INFO_PATH, else the kept run that was started last.
+For more than eight ranks stalloc shows how many are at each stage, and their figures from least to most; --rank R shows
+one rank. First come the bytes that the run reserved, for each rank that ended in mode Trace, Alloc or Auto.
 """
 _HEAD = ("stage", "after_seconds", "iterations")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG + summary.ABOUT
-    parser.add_argument("dir", metavar="DIR", nargs="?", type=Path, help="the run's directory")
+    parser.add_argument("dir", metavar="DIR", nargs="?", type=Path, help="show the run in this directory")
     options.add_rank(parser, "all")
     options.add_json(parser)
 
@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"directory": str(directory), "ranks": ranks, "summaries": summary.rows_of(held)}, indent=1))
         return 0
-    told = _of_many(ranks) if len(ranks) >= many_ranks.MANY else [line for rank in ranks for line in _of_one(rank)]
-    print("\n".join([str(directory), *summary.lines_of(held), *told]))
+    worded = _of_many(ranks) if len(ranks) >= many_ranks.MANY else [line for rank in ranks for line in _of_one(rank)]
+    print("\n".join([str(directory), *summary.lines_of(held), *worded]))
     return 0
 
 
@@ -100,8 +100,8 @@ def _state(rank: dict[str, Any]) -> Optional[dict[str, Any]]:
 
 
 def _line(who: str, name: str, stages: list[dict[str, Any]]) -> str:
-    """What stages of one name say, of one rank or of many."""
-    after, iterations = (many_ranks.ranged([stage[key] for stage in stages], told) for key, told in _TIMES)
+    """The figures of stages of one name, of one rank or of many."""
+    after, iterations = (many_ranks.ranged([stage[key] for stage in stages], worded) for key, worded in _TIMES)
     names = [key for key in stages[0] if key not in _HEAD and all(key in stage for stage in stages)]
     facts = ", ".join(filter(None, (_fact(key, [stage[key] for stage in stages]) for key in names)))
     return f"{who}  {after:>9} s  {iterations:>6} iterations  {name:<9}  {facts}".rstrip()

@@ -18,11 +18,11 @@ from stalloc.tools.report import collect
 EXAMPLES = ("summary run1",)
 
 ABOUT = """
-Reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto leaves (--json: all of it;
-docs/summary.md has its keys). E is the peak of live bytes by the peak of bytes held. What is saved is in comparison
-with PyTorch's allocator, as a model of it says that followed the run's first requests, or that the planner fed with the
-trace; it is not known where the run became another later. Where more than eight lines would differ, ranks are told of
-together; --rank R has one's own.
+stalloc reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto writes (--json: all of it;
+docs/summary.md has its keys). E is the peak of live bytes divided by the peak of reserved bytes. The saving is the
+difference to a model of PyTorch's allocator that followed the run's first requests, or that the planner fed with the
+trace. It is not known if the run changed later. If more than eight lines would differ, ranks are summarized; --rank R
+shows one.
 """
 Found = tuple[int, dict[str, Any], Optional[Outcome]]  # rank, its summary, what it came to
 _NAME = re.compile(r"rank(\d{5,})\.summary\.json")
@@ -30,7 +30,7 @@ _NAME = re.compile(r"rank(\d{5,})\.summary\.json")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = ABOUT
-    parser.add_argument("dir", metavar="DIR", type=Path, help="the run's directory")
+    parser.add_argument("dir", metavar="DIR", type=Path, help="show the run in this directory")
     options.add_rank(parser, "all")
     options.add_json(parser)
 
@@ -55,14 +55,14 @@ def rows_of(found: list[Found]) -> list[dict[str, Any]]:
 
 
 def lines_of(found: list[Found]) -> list[str]:
-    told: dict[str, list[int]] = {}  # ranks of a large run mostly say the same
+    lines: dict[str, list[int]] = {}  # ranks of a large run mostly say the same
     for rank, summary, outcome in found:
         mode = summary.get("degraded") or summary.get("mode")
-        text = f"{mode}: {'nothing was allocated' if outcome is None else outcome.told()}"
-        told.setdefault(text, []).append(rank)
-    if len(told) >= many_ranks.MANY:
+        text = f"{mode}: {'nothing was allocated' if outcome is None else outcome.worded()}"
+        lines.setdefault(text, []).append(rank)
+    if len(lines) >= many_ranks.MANY:
         return _of_many(found)
-    return [f"rank {many_ranks.listed(of_ranks)}  {text}" for text, of_ranks in told.items()]
+    return [f"rank {many_ranks.listed(of_ranks)}  {text}" for text, of_ranks in lines.items()]
 
 
 def _of_many(found: list[Found]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What commands about one view of a run share: its path and rank, JSON or text, errors."""
+"""The common part of commands about one view of a run: its path and rank, JSON or text, errors."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def answer(
     arguments: argparse.Namespace,
     of_device: Callable[[View, int], dict[str, Any]],
     show: Callable[[dict[str, Any]], None],
-    beside: Optional[ViewOptions] = None,
+    further: Optional[ViewOptions] = None,
 ) -> int:
     """Prints what `of_device` finds of each device of the view; returns the exit code.
 
     Args:
         name: of the command, for errors.
         arguments: those of `add_arguments`.
-        of_device: takes the planner's JSON and the index of a device; ValueError tells why there is no answer.
+        of_device: takes the planner's JSON and the index of a device; ValueError says why there is no answer.
         show: prints it as text.
-        beside: what the view has beside its trace.
+        further: inputs of the view in addition to its trace.
     """
     try:
-        view = select.view_of(arguments.path, arguments.rank, beside)
+        view = select.view_of(arguments.path, arguments.rank, further)
         options.warn(name, collect.broken_off(view))
         found = [of_device(view, index) for index in range(len(view["devices"]))]
     except (collect.CollectError, ValueError) as error:

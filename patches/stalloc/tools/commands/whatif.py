@@ -21,26 +21,25 @@ EXAMPLES = (
 )
 
 _EPILOG = """
-The peak with k times the traced micro-batch is the maximum, over all moments of the run, of what is fixed + k x what
-scales + k^2 x what grows with the square. From one trace, activations, what varies, and temporaries of forward and
-backward passes scale as a whole. With --beside, the requests of both traces are paired by phase and order, and each
-block's size is fitted as a + b k, so that buffers, workspaces and padding are told apart, or as b k + c k^2 where it
-grows faster. Where the second trace's peak comes out more than 5 % off, figures are bounds. Micro-batches in flight
-stay as many. What an allocator holds beyond what is live is taken in proportion. With --graphs-beside, what both runs
-need and how long their steps take is compared, as they were traced. Where it does not fit, each change that stalloc
-advise knows is tried: layers recomputed or offloaded, state offloaded or shared, another split of a Megatron-LM model
-(options behind -- change it).
+For k times the traced micro-batch, live bytes at each moment are the fixed + k x the scaling + k^2 x the square bytes.
+The peak is their maximum over the run. From one trace, activations, varying blocks and temporaries of passes scale as a
+whole. With --beside, the requests of both traces are paired by phase and order. Each block's size is fitted as a + b k,
+or as b k + c k^2 if it grows faster: this separates buffers and padding. If the fit misses the second trace's peak by
+more than 5 %, figures are bounds. Micro-batches in flight keep their number. The overhead of an allocator is taken in
+proportion. With --graphs-beside, stalloc compares what both runs need and how long their steps take, as traced. If the
+run does not fit, stalloc tries each change that stalloc advise knows: layers recomputed or offloaded, state offloaded
+or shared, another split of a Megatron-LM model (options after -- change it).
 """
 _MOST = 12
-_TOLD = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
+_SHOWN = ("what", "how_to", "cost", "saves_bytes", "peak_bytes", "at_least")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     viewed.add_arguments(parser)
     options.add_memory(parser)
-    options.add_count(parser, "--micro-batch", "the run was traced with N", 1)
-    options.add_traces_beside(parser, "sizes")
+    options.add_count(parser, "--micro-batch", "take N for the traced micro-batch", 1)
+    options.add_second_traces(parser, "sizes")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -53,10 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         _show(device, arguments)
 
     try:
-        beside = _beside(arguments)
+        second = _second_trace(arguments)
     except (ValueError, CollectError) as error:
         return options.refuse("whatif", error)
-    return viewed.answer("whatif", arguments, of_device, show, beside)
+    return viewed.answer("whatif", arguments, of_device, show, second)
 
 
 def _graphs(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
@@ -77,8 +76,8 @@ def _want_an_iteration(view: dict[str, Any], index: int, path: Path) -> None:
         )
 
 
-def _beside(arguments: argparse.Namespace) -> ViewOptions:
-    """ValueError where the second trace cannot tell more than the first."""
+def _second_trace(arguments: argparse.Namespace) -> ViewOptions:
+    """ValueError if the second trace adds nothing to the first."""
     if arguments.beside is None:
         return collect.ViewOptions()
     path, count = Path(arguments.beside[0]), arguments.beside[1]
@@ -96,8 +95,8 @@ def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> 
     points = view["devices"][index]["scaling"]
     rows = []
     for row in of_device["allocators"]:
-        room = arguments.memory * row["efficiency"]
-        scale = findings.largest_scale(points, room)
+        limit = arguments.memory * row["efficiency"]
+        scale = findings.largest_scale(points, limit)
         rows.append(
             {
                 "name": row["name"],
@@ -126,7 +125,7 @@ def _answer(view: dict[str, Any], index: int, arguments: argparse.Namespace) -> 
 def _changes(
     view: dict[str, Any], index: int, of_device: dict[str, Any], arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """What `stalloc advise` would change of what is live, by the peak that is left; which allocators then fit."""
+    """The changes of `stalloc advise`, by the peak that is left, and which allocators then fit."""
     memory, live = arguments.memory, of_device["peak_live_bytes"]
     known = [row for row in of_device["allocators"] if row["efficiency"]]
     if all(row["held_bytes"] <= memory for row in known):
@@ -137,14 +136,14 @@ def _changes(
         if not row["of_live"]:
             continue
         fits = [each["name"] for each in known if row["peak_bytes"] <= memory * each["efficiency"]]
-        rows.append({key: row[key] for key in _TOLD} | {"fits": fits})
+        rows.append({key: row[key] for key in _SHOWN} | {"fits": fits})
     return [row for row in rows if row["peak_bytes"] < live]
 
 
 def _fit(
     fit: Optional[dict[str, int]], points: dict[str, Any], arguments: argparse.Namespace
 ) -> Optional[dict[str, int]]:
-    """What is live at the first trace's peak, by how it grows, and the second's peak from the fit and as it was."""
+    """The live bytes at the first trace's peak, by how they grow, and the second's peak from the fit and as traced."""
     if fit is None:
         return None
     fitted = findings.peak_at_scale(points, _ratio(arguments))

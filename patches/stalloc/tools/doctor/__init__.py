@@ -1,1 +1,1 @@
-"""What `stalloc doctor` looks at: one module a subject, each check a function of a Machine that gives Findings."""
+"""The checks of `stalloc doctor`: one module a subject, each check a function of a Machine that gives Findings."""

@@ -1,4 +1,4 @@
-"""The CUDA driver, asked directly: versions, devices, virtual memory management. It makes no context."""
+"""The CUDA driver, queried directly: versions, devices, virtual memory management. It makes no context."""
 
 from __future__ import annotations
 
@@ -84,17 +84,17 @@ def _device(cuda: Any, index: int) -> Iterator[Finding]:
     device = _device_at(cuda, index)
     name, total = _named(cuda, device)
     subject = f"GPU {index}"
-    told = f"{name}, {total / 2**30:.1f} GiB"
+    facts = f"{name}, {total / 2**30:.1f} GiB"
     if not _attribute(cuda, _VIRTUAL_MEMORY, device):
-        yield failure(subject, f"{told}, without virtual memory management", _NO_VMM)
+        yield failure(subject, f"{facts}, without virtual memory management", _NO_VMM)
     elif not _attribute(cuda, _POSIX_HANDLES, device):
         yield warning(
             subject,
-            f"{told}, virtual memory management, no file descriptors of memory",
+            f"{facts}, virtual memory management, no file descriptors of memory",
             "tensors in the arena cannot be shared with other processes",
         )
     else:
-        yield ok(subject, f"{told}, virtual memory management, memory can be shared")
+        yield ok(subject, f"{facts}, virtual memory management, memory can be shared")
 
 
 def _device_at(cuda: Any, index: int) -> ctypes.c_int:

@@ -1,4 +1,4 @@
-"""What checks look at, in one place, so that tests can give them another machine; and what a check finds."""
+"""The facts that checks read, in one place, so that tests can supply another machine; and what a check finds."""
 
 from __future__ import annotations
 

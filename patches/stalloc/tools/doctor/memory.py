@@ -20,9 +20,9 @@ def limits(machine: Machine) -> Iterator[Finding]:
     if usable is None:
         yield warning("host memory", "how much there is cannot be read", "see that /proc is mounted")
     else:
-        told = f"{size(usable)}{' (a limit of the container)' if limit is not None and limit == usable else ''}"
-        advice = "a trace of a large model and its planner need some GiB beside the training"
-        yield ok("host memory", told) if usable >= _LEAST_BYTES else warning("host memory", told, advice)
+        shown = f"{size(usable)}{' (a limit of the container)' if limit is not None and limit == usable else ''}"
+        advice = "a trace of a large model and its planner need some GiB in addition to the training"
+        yield ok("host memory", shown) if usable >= _LEAST_BYTES else warning("host memory", shown, advice)
     yield from _addresses()
     yield from _descriptors()
     yield _anonymous_files()
@@ -66,7 +66,7 @@ def _total_bytes(machine: Machine) -> Optional[int]:
 
 
 def _container_bytes(machine: Machine) -> Optional[int]:
-    """Of cgroup v2, or v1."""
+    """The limit of cgroup v2, or v1."""
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         text = machine.read(path)
         if text is not None and text.isdecimal() and int(text) < 1 << 60:

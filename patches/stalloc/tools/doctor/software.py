@@ -1,4 +1,4 @@
-"""Python, torch, the adapter, the planner, frameworks, and what the environment asks for."""
+"""Python, torch, the adapter, the planner, frameworks, and what the environment requests."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def frameworks(machine: Machine) -> Iterator[Finding]:
 def environment(machine: Machine) -> Iterator[Finding]:
     variables = machine.environ
     set_here = {name: value for name, value in sorted(variables.items()) if name.startswith("STALLOC_")}
-    told = ", ".join(f"{name}={value}" for name, value in set_here.items())
+    shown = ", ".join(f"{name}={value}" for name, value in set_here.items())
     try:
         config.read_config(variables)
     except config.ConfigError as error:
-        yield failure("variables", told, str(error))
+        yield failure("variables", shown, str(error))
     else:
-        yield ok("variables", told or "no STALLOC_ variable is set")
+        yield ok("variables", shown or "no STALLOC_ variable is set")
     for name, nearest in _variables.misspelt(variables).items():
         yield warning(
             "variables", f"{name} is not read by anything", f"did you mean {nearest}?" if nearest else "unset it"

@@ -1,1 +1,1 @@
-"""What a run can do with its memory: chosen from a trace (`stalloc fit`), written as settings."""
+"""The choice of `stalloc fit`: a micro-batch and changes from a trace, written as settings."""

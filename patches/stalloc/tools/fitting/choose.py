@@ -1,10 +1,10 @@
-"""Which micro-batch, and what to recompute or offload for it, is fastest in so much memory. Bytes, seconds.
+"""Chooses the fastest micro-batch, and what to recompute or offload for it, in the given memory. Bytes, seconds.
 
-A step has as many rows as are asked for (`Work.rows`), else about as many as before: a smaller micro-batch comes more
+A step has the requested rows (`Work.rows`), else about as many as before: a smaller micro-batch comes more
 often, with gradients of those before it there, a larger one less often, but once at least (work.py). How long it takes
 is step_model.py's: passes, recomputed layers forward once more, what is offloaded twice over the bus. The fastest by
 rows a second is chosen among those that fit, and a smaller change where it is as fast. What is chosen is planned; where
-the plan holds more than there is room for, the search is asked again for as much less.
+the plan reserves more than fits, the search runs again with less memory.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _CLOSER = 2  # rounds in which micro-batches next to the fastest are tried
 
 
 class FitError(ValueError):
-    """There is no answer. One line for the user."""
+    """No choice is possible. The text is one line for the user."""
 
 
 class Goal(enum.Enum):
-    """Which micro-batch is chosen of those that fit."""
+    """How to choose among the micro-batches that fit."""
 
     FASTEST = "by rows a second"
     LONGEST = "the largest, however slow"
@@ -42,16 +42,16 @@ class Goal(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """What is asked for."""
+    """The user's request."""
 
     memory: int  # bytes that may be held
-    # As it is asked for: the traces tell its `usual`, and of its lengths `traced` and `together`.
+    # As requested: the traces give its `usual`, and the `traced` and `together` of its lengths.
     work: Work = dataclasses.field(default_factory=Work)
     goal: Goal = Goal.FASTEST
     bus: float = 25e9
     allocator: str = "stalloc"
     graphs: bool = False  # graphs of all passes have to fit, in one pool that is theirs for good
-    sequence_unit: int = 0  # tokens: a micro-batch is in such units of one length, and its rows stay
+    sequence_unit: int = 0  # tokens: a micro-batch is a length in these units, and its rows stay
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,17 +86,17 @@ class Choice:
     certainty: Certainty  # of what is said of another micro-batch
 
 
-def choose(run: TracedRun, wish: Wish, told: Callable[[str], object] = lambda line: None) -> Choice:
-    """Of the device that holds most. FitError, CollectError.
+def choose(run: TracedRun, wish: Wish, report: Callable[[str], object] = lambda line: None) -> Choice:
+    """Chooses for the device that reserves most. FitError, CollectError.
 
     Args:
-        run: what was traced.
-        wish: what is asked for.
-        told: is given lines of progress.
+        run: the traced run.
+        wish: the user's request.
+        report: receives lines of progress.
     """
-    told("reading the trace")
+    report("reading the trace")
     with Planner(run) as planner:
-        return _Chooser(run, planner, wish, told).choose()
+        return _Chooser(run, planner, wish, report).choose()
 
 
 def progress(line: str) -> None:
@@ -107,11 +107,11 @@ def progress(line: str) -> None:
 
 
 class _Chooser:
-    def __init__(self, run: TracedRun, planner: Planner, wish: Wish, told: Callable[[str], object]) -> None:
+    def __init__(self, run: TracedRun, planner: Planner, wish: Wish, report: Callable[[str], object]) -> None:
         self._run = run
         self._planner = planner
         self._wish = wish
-        self._told = told
+        self._report = report
         traced = planner.traced(wish.bus, candidates=True)
         self._truncation = str(traced["truncation"])
         self._first = max(traced["devices"], key=lambda device: int(device["peak"]))
@@ -122,11 +122,11 @@ class _Chooser:
             work, usual=of_time["usual"], lengths=self._traced_lengths(lengths, of_time["together"])
         )
         self._known_seconds: dict[int, float] = {}  # of a step with nothing changed, by micro-batch
-        self._room = wish.memory  # bytes that may be live: less where the allocator holds much more than that
+        self._limit = wish.memory  # bytes that may be live: less where the allocator reserves much more than that
 
     def choose(self) -> Choice:
         best, tried = self._fastest()
-        self._told("")
+        self._report("")
         first = self._first
         return Choice(
             device=self._device,
@@ -148,7 +148,7 @@ class _Chooser:
         most = self._run.most_tokens()
         if most is None:
             raise FitError(
-                "the lengths of rows need the tokens of the traced micro-batches: the traced program tells them by "
+                "the lengths of rows need the tokens of the traced micro-batches: the traced program reports them by "
                 "stalloc.tokens(n), padding included"
             )
         return dataclasses.replace(lengths, traced=most, together=together)
@@ -157,7 +157,7 @@ class _Chooser:
         return self._work.count(micro_batch)
 
     def _seconds(self, micro_batches: Sequence[int]) -> list[float]:
-        """Of a step with nothing changed."""
+        """Seconds of a step with nothing changed."""
         unknown = [each for each in micro_batches if each not in self._known_seconds]
         if unknown:
             found = self._planner.seconds(self._device, [self._work.load(each) for each in unknown])
@@ -165,7 +165,7 @@ class _Chooser:
         return [self._known_seconds[each] for each in micro_batches]
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
-        """A second, over those of the traced micro-batch."""
+        """Tokens a second, over those of the traced micro-batch."""
         traced = self._work.traced
         rows = self._work.rows_of_step(micro_batch) / self._work.rows_of_step(traced)
         return rows * self._seconds([traced])[0] / seconds if seconds > 0 else rows
@@ -173,9 +173,9 @@ class _Chooser:
     # -- Which micro-batches
 
     def _largest_untouched(self) -> int:
-        """That fits with nothing changed, live; 0: none."""
+        """The largest micro-batch whose live bytes fit with nothing changed; 0: none."""
         try:
-            scale = findings.largest_scale(self._first["scaling"], self._room)
+            scale = findings.largest_scale(self._first["scaling"], self._limit)
         except ValueError as error:
             raise FitError(str(error)) from error
         sizes = self._work.sizes()
@@ -187,13 +187,13 @@ class _Chooser:
         return int(scale * self._work.traced + 1e-9)
 
     def _size(self, micro_batch: int) -> Change:
-        """Of micro-batches. Where traced steps have one, gradients of others are taken to be there in all, so that it
-        makes no difference which comes first."""
+        """The size of micro-batches. Where traced steps have one, all are taken to have the gradients of others, so
+        that it makes no difference which comes first."""
         several, traced = self._count(micro_batch) > 1, self._work.accumulation
-        first, behind = self._work.largest_of_step(micro_batch)
+        first, later = self._work.largest_of_step(micro_batch)
         if several and traced > 1:
-            return Change(behind, first=first / behind)
-        return Change(max(first, behind), accumulated=several, single=not several and traced > 1)
+            return Change(later, first=first / later)
+        return Change(max(first, later), accumulated=several, single=not several and traced > 1)
 
     def _search(self, memory: int, micro_batches: Sequence[int]) -> list[Tried]:
         sizes = [(self._size(each), self._work.load(each)) for each in micro_batches]
@@ -205,7 +205,7 @@ class _Chooser:
         """Larger ones only where they could be faster than the best so far if nothing had to be changed for them."""
         traced = self._work.traced
         if self._wish.goal is Goal.TRACED:
-            return self._told_and_searched([traced])
+            return self._reported_search([traced])
         if self._wish.goal is Goal.LONGEST:
             return self._longest()
         sizes = self._work.sizes()
@@ -213,14 +213,14 @@ class _Chooser:
             return self._promising(sizes)
         largest = self._largest_untouched()
         smaller = {largest - 1, largest // 2} if largest < traced else set()
-        known = self._told_and_searched(sorted({max(1, largest), traced, *smaller} - {0, -1}))
+        known = self._reported_search(sorted({max(1, largest), traced, *smaller} - {0, -1}))
         best = max((each.tokens for each in known if each.fits), default=0.0)
         larger = [each for each in _larger(max(1, largest)) if each != traced]
         self._seconds(larger)
-        known += self._told_and_searched([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
+        known += self._reported_search([each for each in larger if self._most_tokens(each) > best * (1 + _AS_FAST)])
         for _ in range(_CLOSER):
-            known += self._told_and_searched(
-                _beside_the_best([(each.micro_batch, each.tokens * each.fits) for each in known])
+            known += self._reported_search(
+                _next_to_the_best([(each.micro_batch, each.tokens * each.fits) for each in known])
             )
         return sorted(known, key=lambda each: each.micro_batch)
 
@@ -232,27 +232,27 @@ class _Chooser:
             best = max((each.tokens for each in known if each.fits), default=0.0)
             if best > 0 and self._most_tokens(size) <= best * (1 + _AS_FAST):
                 break
-            known += self._told_and_searched([size])
+            known += self._reported_search([size])
         return sorted(known, key=lambda each: each.micro_batch)
 
     def _longest(self) -> list[Tried]:
-        """The largest that fits with whatever it takes, and the next one."""
+        """The largest that fits with any change, and the next one."""
         least = max(1, self._largest_untouched())
-        known = self._told_and_searched([least])
+        known = self._reported_search([least])
         most = 2 * least
-        while self._told_and_searched([most])[0].fits:
+        while self._reported_search([most])[0].fits:
             least, most = most, 2 * most
         while most - least > 1:
             middle = (least + most) // 2
-            known += self._told_and_searched([middle])
+            known += self._reported_search([middle])
             least, most = (middle, most) if known[-1].fits else (least, middle)
-        return known + self._told_and_searched([least]) if least > known[0].micro_batch else known
+        return known + self._reported_search([least]) if least > known[0].micro_batch else known
 
-    def _told_and_searched(self, micro_batches: Sequence[int]) -> list[Tried]:
+    def _reported_search(self, micro_batches: Sequence[int]) -> list[Tried]:
         if not micro_batches:
             return []
-        self._told(f"micro-batch {', '.join(map(str, micro_batches))}: what to recompute for it")
-        return self._search(self._room, micro_batches)
+        self._report(f"micro-batch {', '.join(map(str, micro_batches))}: what to recompute for it")
+        return self._search(self._limit, micro_batches)
 
     def _most_tokens(self, micro_batch: int) -> float:
         return self._tokens(micro_batch, *self._seconds([micro_batch]))
@@ -260,7 +260,7 @@ class _Chooser:
     # -- The fastest
 
     def _fastest(self) -> tuple[Tried, list[Tried]]:
-        tried = self._tried_in_room()
+        tried = self._tried_within_limit()
         failed: set[int] = set()  # plans of these, as they were found, hold too much
         while True:
             left = [each for each in tried.values() if each.fits]
@@ -279,10 +279,10 @@ class _Chooser:
                 if following is None or following in tried:
                     return first, list(tried.values())
             if following is not None and following not in tried:
-                (tried[following],) = self._told_and_searched([following])
+                (tried[following],) = self._reported_search([following])
 
-    def _tried_in_room(self) -> dict[int, Tried]:
-        """All micro-batches, in room of which the allocator wastes as much as it does of the first choice."""
+    def _tried_within_limit(self) -> dict[int, Tried]:
+        """Tries all micro-batches, with a limit that allows for the allocator's waste in the first choice."""
         tried = {each.micro_batch: each for each in self._try_all()}
         for _ in range(_ROUNDS):
             left = [each for each in tried.values() if each.fits]
@@ -295,12 +295,12 @@ class _Chooser:
                 return {**tried, first.micro_batch: first}
             if held <= self._wish.memory * (1 + _MUCH):
                 return tried
-            self._room = min(int(self._wish.memory * first.live / held), self._room - 1)
+            self._limit = min(int(self._wish.memory * first.live / held), self._limit - 1)
             tried = {each.micro_batch: each for each in self._try_all()}
         return tried
 
     def _less(self, planned: Tried) -> Optional[int]:
-        """A micro-batch whose plan may hold less: by as much as this one's holds too much."""
+        """A smaller micro-batch: smaller by the part that this plan reserves too much."""
         if self._wish.goal is Goal.TRACED or planned.outcome is None:
             return None
         held = planned.outcome.needed(self._wish.allocator)
@@ -311,7 +311,7 @@ class _Chooser:
         return less if less >= 1 else None
 
     def _between(self, fits: int, failed: set[int], tried: dict[int, Tried]) -> Optional[int]:
-        """Half way to the next that failed, where that is far."""
+        """Half way to the next size that failed, if that is far."""
         if self._work.sizes() is not None:  # all that matter have been tried
             return None
         too_large = failed | {each for each, one in tried.items() if not one.fits}
@@ -344,8 +344,8 @@ class _Chooser:
         )
 
     def _planned(self, one: Tried) -> Tried:
-        """With its plan; searched anew for less live memory where the plan holds too much."""
-        live, best, outcome = self._room, one, self._outcome(one)
+        """The candidate with its plan; where the plan reserves too much, a new search with a lower limit."""
+        live, best, outcome = self._limit, one, self._outcome(one)
         for _ in range(_ROUNDS):
             held = outcome.needed(self._wish.allocator)
             if held <= self._wish.memory:
@@ -362,11 +362,11 @@ class _Chooser:
 
     def _outcome(self, one: Tried) -> Outcome:
         recomputed = len(one.change.recompute)
-        self._told(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
+        self._report(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
         return self._planner.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
 
 
-def _beside_the_best(known: list[tuple[int, float]]) -> list[int]:
+def _next_to_the_best(known: list[tuple[int, float]]) -> list[int]:
     """Half way from the fastest micro-batch to those next to it. `known`: micro-batches, and how fast each is; 0: it
     does not fit."""
     known = sorted(known)
@@ -379,7 +379,7 @@ def _beside_the_best(known: list[tuple[int, float]]) -> list[int]:
 
 
 def _larger(largest: int) -> list[int]:
-    """Than what fits untouched, up to four times as large."""
+    """Sizes above the largest that fits untouched, up to four times as large."""
     found: list[int] = []
     size = largest
     while size < 4 * largest and len(found) < _MOST_SCALES:

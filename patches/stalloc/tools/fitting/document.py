@@ -10,7 +10,7 @@ from stalloc.tools.fitting.choose import Choice, Tried, Wish
 
 
 def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) -> dict[str, Any]:
-    """`kind`: of settings.KINDS."""
+    """The document of a choice. `kind`: one of settings.KINDS."""
     best = choice.best
     assert best.outcome is not None
     chosen = _chosen(choice, wish)

@@ -1,4 +1,4 @@
-"""What the planner says of a run with changes: the search over its trace, and the edited trace, planned. Bytes."""
+"""The planner's answers for a run with changes: a search over its trace, and the plan of the edited trace. Bytes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stalloc.core.json_files import read_object
 from stalloc.tools.fitting.work import Load
 from stalloc.tools.report import collect
 
-_PLAN_SECONDS = 1  # of work: the plan of the run itself is as good, or better
-_PAGES = 0.01  # of what is live: parts of pages that are not used
+_PLAN_SECONDS = 1  # of work: the run's own plan is at least as good
+_PAGES = 0.01  # of the live bytes: unused parts of pages
 ALLOCATORS = ("stalloc", "expandable", "native")
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Of a traced run. Layers have the planner's names; `scale` is of the micro-batch, `first` that of a step's first
-    one, over those behind it."""
+    """A change of a traced run. Layers have the planner's names; `scale` is of the micro-batch, `first` that of a
+    step's first one, over the later ones."""
 
     scale: float = 1.0
     recompute: tuple[str, ...] = ()
@@ -32,22 +32,22 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of the run with a change: `held` is by allocator, "stalloc" where it was planned."""
+    """The result of a change: `held` is by allocator, "stalloc" where it was planned."""
 
     live: int
     held: dict[str, int]
 
     def needed(self, allocator: str) -> int:
-        """With how much it trains. At the limit PyTorch gives pages of expandable segments back that are wholly free,
-        and goes on: what is left is little more than what is live."""
+        """The bytes that it needs to train. At the limit PyTorch returns the wholly free pages of expandable segments
+        and continues: little more than the live bytes is left."""
         held = self.held[allocator]
         return min(held, int(self.live * (1 + _PAGES))) if allocator == "expandable" else held
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedRun:
-    """A trace, and the one of the same program with another micro-batch, `ratio` times as large, if there is one: of
-    `rows` times as many rows, or of rows of another length."""
+    """A trace, and optionally one of the same program with a micro-batch `ratio` times as large: it has `rows` times as
+    many rows, or rows of another length."""
 
     trace: Path
     beside: Optional[Path] = None
@@ -55,7 +55,7 @@ class TracedRun:
     rows: float = 1.0
 
     def most_tokens(self) -> Optional[int]:
-        """Of the traced micro-batches, padding included; None: the program told of none. CollectError."""
+        """The most tokens of a traced micro-batch, padding included; None: the program reported none. CollectError."""
         return _most_tokens(self.trace)
 
 
@@ -73,35 +73,35 @@ class Planner:
         self._session.close()
 
     def traced(self, bus: float = 0.0, candidates: bool = False) -> dict[str, Any]:
-        """What was traced, by device: of the run as `devices`, and of the one beside it as `beside`.
+        """The traced facts by device: `devices` for the run, `beside` for the second trace.
 
         Args:
             bus: bytes a second to the host; 0: nothing is offloaded.
-            candidates: what choosing all layers of a kind would do, too.
+            candidates: also the effect of choosing all layers of a kind.
         """
-        found: dict[str, Any] = self._session.ask("traced", bus=bus, candidates=candidates)
+        found: dict[str, Any] = self._session.query("traced", bus=bus, candidates=candidates)
         return found
 
     def cost(self, device: int, micro_batches: int, of_length: bool = False, packed: bool = False) -> dict[str, Any]:
         """Learns how long steps take from both traces and the steps that ran untraced after them, for `seconds` and
-        `search`. Tells what it has found of micro-batches: `usual`, the mean over the largest, and whether attention
+        `search`. Returns `usual`, the mean micro-batch over the largest, and whether attention
         takes their packed rows `together` for one.
 
         Args:
-            micro_batches: of a traced step.
+            micro_batches: the number in a traced step.
             of_length: sizes are lengths of sequences.
             packed: rows lie one after the other, without padding.
         """
         rows = {"rows": self._rows, "packed": packed}
-        found: dict[str, Any] = self._session.ask(
+        found: dict[str, Any] = self._session.query(
             "cost", device=device, micro_batches=micro_batches, of_length=of_length, **rows
         )
         return found
 
     def seconds(self, device: int, loads: Sequence[Load], recompute: Sequence[str] = ()) -> list[dict[str, Any]]:
         """`step_seconds` of steps with these loads; `at_least`: it may be more. REQUIRES: cost."""
-        told = [load.told() for load in loads]
-        found: list[dict[str, Any]] = self._session.ask("seconds", device=device, loads=told, recompute=recompute)[
+        wanted = [load.as_json() for load in loads]
+        found: list[dict[str, Any]] = self._session.query("seconds", device=device, loads=wanted, recompute=recompute)[
             "steps"
         ]
         return found
@@ -112,22 +112,22 @@ class Planner:
         """The cheapest choice for so many live bytes, for each of `sizes` of micro-batches, with nothing chosen yet;
         and what its step takes, as `seconds`. `graphs`: bytes into which graphs of all passes have to fit; 0: there
         are none."""
-        found: list[dict[str, Any]] = self._session.ask(
+        found: list[dict[str, Any]] = self._session.query(
             "search",
             device=device,
             memory=max(0, memory),
-            sizes=[{**_size(size), "load": load.told()} for size, load in sizes],
+            sizes=[{**_size(size), "load": load.as_json()} for size, load in sizes],
             bus=bus,
             graphs_memory=graphs,
         )["results"]
         return found
 
     def outcome(self, change: Change, device: int, plans: bool = True) -> Outcome:
-        """The edited run goes through the planner; without `plans` only what PyTorch's allocators would hold is told,
-        which takes a tenth of the time."""
+        """The edited run goes through the planner; without `plans` it gives only the bytes that PyTorch's allocators
+        would reserve, which takes a tenth of the time."""
         chosen = {"recompute": change.recompute, "offload": change.offload, "offload_state": change.offload_state}
         work = {"plans": plans, "time_limit": _PLAN_SECONDS}
-        return Outcome(**self._session.ask("plan", device=device, **_size(change), **chosen, **work))
+        return Outcome(**self._session.query("plan", device=device, **_size(change), **chosen, **work))
 
 
 def _size(change: Change) -> dict[str, Any]:

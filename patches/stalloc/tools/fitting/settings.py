@@ -1,7 +1,7 @@
-"""A choice as what people set: Megatron-LM's arguments, transformers' Trainer, Lightning, plain torch.
+"""A choice as settings: Megatron-LM's arguments, transformers' Trainer, Lightning, plain torch.
 
 Megatron-LM, Trainer and Lightning recompute whole layers, or some parts of each; where a choice is finer, the next
-coarser setting is told, and that it is coarser.
+coarser setting is given, with a note that it is coarser.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ KINDS = ("torch", "megatron", "trainer", "lightning")
 
 
 def module_path(layer: str) -> str:
-    """As named_modules() of the model has it, from the trace's name: "GPT.blocks.3" -> "blocks.3"."""
+    """The path in the model's named_modules(), from the trace's name: "GPT.blocks.3" -> "blocks.3"."""
     return module_paths.in_model(layer)
 
 
 def settings(kind: str, chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
-    """What to set. `layers`: all that the trace has, by path in the model."""
+    """The settings. `layers`: all layers of the trace, by path in the model."""
     writers = {"torch": _torch, "megatron": _megatron, "trainer": _trainer, "lightning": _lightning}
     return writers[kind](chosen, layers)
 
 
 def with_rows(kind: str, written: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
-    """Settings of a choice whose micro-batch was in units of length: its rows, and the length, in the kind's words."""
+    """Settings of a choice whose micro-batch was in units of length: its rows and the length, by the kind's names."""
     length, rows = chosen["sequence_length"], chosen["micro_batch"]
     if kind == "megatron":
         words = [*written["arguments"], "--seq-length", str(length)]
@@ -47,13 +47,13 @@ def _pattern(path: str) -> str:
 
 
 def _chain(paths: list[str], layers: list[str]) -> tuple[int, int]:
-    """How many of the layers that the model is a chain of are chosen as a whole, and how many there are."""
+    """How many layers of the model's chain are chosen as a whole, and how many there are."""
     chains = [path for path in layers if re.fullmatch(r"(.*\.)?\d+", path) and _pattern(path).count("*") == 1]
     return len(set(chains) & set(paths)), len(chains)
 
 
 def _call(chosen: dict[str, Any], model: str = "model") -> str:
-    """Of `stalloc.apply`; "": it has nothing to do."""
+    """The call of `stalloc.apply`; "": there is nothing to do."""
     optimizer = ", optimizer" if chosen["offload_state"] else ""
     changes = chosen["recompute"] or chosen["offload"] or chosen["offload_state"]
     return f'stalloc.apply("fit.json", {model}{optimizer})' if changes else ""
@@ -107,7 +107,7 @@ def _megatron(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
     if paths:
         whole, _ = _chain(paths, layers)
         if whole:
-            # `block` recomputes the first so many layers of each stage's chunk.
+            # `block` recomputes the first N layers of each stage's chunk.
             words += ["--recompute-granularity", "full", "--recompute-method", "block"]
             words += ["--recompute-num-layers", str(_of_a_chunk(paths, whole))]
         parts = {_pattern(path) for path in paths} - {

@@ -1,8 +1,8 @@
-"""What a step has to do: how many micro-batches of which size, for a micro-batch of so many rows. Pure.
+"""The work of a step: how many micro-batches of which size, given the rows of a micro-batch. Pure.
 
-Sizes of micro-batches are told as multiples of the largest that was traced. Without lengths they are proportional to
+Sizes of micro-batches are multiples of the largest that was traced. Without lengths they are proportional to
 the rows. With lengths of the run's rows a micro-batch has as many tokens as its longest row times its rows, or the sum
-of them where rows are packed one behind the other without padding. Attention grows with the square of rows' lengths;
+of them where rows are packed one after the other without padding. Attention grows with the square of rows' lengths;
 that of packed rows with the square of their sum, where the program does not keep them apart.
 """
 
@@ -17,16 +17,16 @@ Each = tuple[float, float, float]  # how often in a step, size, square
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What a step has to do: micro-batches, their sizes together, and, over that of the largest traced one, the squares
-    of their rows' lengths together."""
+    """The work of a step: its micro-batches, the sum of their sizes, and, over that of the largest traced one, the sum
+    of the squares of their rows' lengths."""
 
     count: float
     size: float
     square: float
-    each: tuple[Each, ...] = dataclasses.field(default=(), compare=False)  # of which these are the sums; none: alike
+    each: tuple[Each, ...] = dataclasses.field(default=(), compare=False)  # parts of these sums; (): alike
 
-    def told(self) -> dict[str, Any]:
-        """As the planner takes it."""
+    def as_json(self) -> dict[str, Any]:
+        """The request's form for the planner."""
         return {"count": self.count, "size": self.size, "square": self.square, "each": self.each}
 
 
@@ -36,10 +36,10 @@ class Lengths:
 
     tokens: tuple[int, ...]
     traced: float = 0.0  # tokens of the largest traced micro-batch, padding included
-    packed: bool = False  # rows lie one behind the other, and nothing is padded
+    packed: bool = False  # rows lie one after the other, and nothing is padded
     together: bool = False  # attention takes packed rows for one
     in_order: bool = False  # the run takes them in this order; else the largest micro-batch has the longest rows
-    timed: tuple[int, ...] = ()  # of the steps whose time is asked for; none: all
+    timed: tuple[int, ...] = ()  # of the steps whose time is requested; none: all
 
     def of(self, rows: tuple[int, ...]) -> int:
         """Tokens of a micro-batch with these rows."""
@@ -56,7 +56,7 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Of a step. Rows are sequences, or whatever a micro-batch is counted in."""
+    """The work of steps. Rows are sequences, or any other unit that a micro-batch is counted in."""
 
     traced: int = 1  # rows of a micro-batch, as it was traced
     accumulation: int = 1  # micro-batches of a traced step
@@ -89,26 +89,26 @@ class Work:
         return sorted(size for size in sizes if size >= self.least)
 
     def largest(self, micro_batch: int) -> float:
-        """Of the run's micro-batches, over the largest traced one."""
+        """The largest micro-batch of the run, over the largest traced one."""
         return max(self.largest_of_step(micro_batch))
 
     def largest_of_step(self, micro_batch: int) -> tuple[float, float]:
-        """The same of those that come first in their step, and of those behind: while these run, gradients are there.
+        """The same for the first of each step, and for the later ones: while these run, gradients are live.
         One number twice where any may come first, or a step has one."""
         lengths = self.lengths
         if lengths is None:
             return (micro_batch / self.traced,) * 2
         if lengths.in_order:
             steps = self._steps(micro_batch, lengths.tokens)
-            first, behind = [step[0] for step in steps], [rows for step in steps for rows in step[1:]]
-            largest = [max(map(lengths.of, rows)) / lengths.traced for rows in (first, behind or first)]
+            first, later = [step[0] for step in steps], [rows for step in steps for rows in step[1:]]
+            largest = [max(map(lengths.of, rows)) / lengths.traced for rows in (first, later or first)]
             return largest[0], largest[1]
         longest = sorted(lengths.tokens)[-micro_batch:]
         longest += longest[-1:] * (micro_batch - len(longest))
         return (lengths.of(tuple(longest)) / lengths.traced,) * 2
 
     def load(self, micro_batch: int) -> Load:
-        """Of a step; the mean of steps. Sizes are over the largest traced micro-batch."""
+        """The load of a step, a mean over steps. Sizes are over the largest traced micro-batch."""
         count, lengths = self.count(micro_batch), self.lengths
         if lengths is None:
             size = self.usual * self.rows_of_step(micro_batch) / self.traced

@@ -1,7 +1,7 @@
-"""What would lower the peak of a run, by how much and at what cost: computed from the planner's JSON. Bytes.
+"""Advice on lowering the peak of a run, by how much and at what cost, from the planner's JSON. Bytes.
 
 Each change of what is live was played over the whole run by the planner; a split of the model is estimated; what
-allocators hold is simulated. Nothing is advised that saves less than 0.2 % of the peak. Where the trace does not tell
+allocators hold is simulated. Nothing is advised that saves less than 0.2 % of the peak. Where the trace lacks data
 all, the worse is taken, and the row says "at least".
 """
 
@@ -29,7 +29,7 @@ _COPY = "aten::clone"
 _GIB = 1 << 30
 _IDLE = "t.cpu() and back, or torch.autograd.graph.save_on_cpu(pin_memory=True) where backward needs it"
 
-Told = tuple[str, str, float, str]  # what to do, what it costs, that as a share of an iteration, and what to set
+Lines = tuple[str, str, float, str]  # what to do, what it costs, that as a share of an iteration, and what to set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Advice:
 def advise(
     view: dict[str, Any], index: int, of_device: dict[str, Any], gpus: Optional[int] = None, bus: float = BUS
 ) -> list[dict[str, Any]]:
-    """Of one device, by bytes saved: the fields of Advice.
+    """The advice for one device, by bytes saved: the fields of Advice.
 
     What makes the run grow comes first. Savings of the live peak are of the whole run, played with the change; those of
     an allocator are of what the device holds. They do not add up: two changes may remove the same peak.
@@ -78,12 +78,12 @@ def advise(
 
 
 def hint(view: dict[str, Any], index: int) -> Optional[str]:
-    """What the trace would have to have for more advice; None: nothing."""
+    """The data that the trace lacks for more advice; None: nothing."""
     has_modules = "F" in view["devices"][index]["layer_table"]["pass"]
     if has_modules or view["rank"]["fingerprint"]["trace_mode"] not in _TRACED_BY_A_RUN:
         return None
     return (
-        "trace once more with STALLOC_TRACE_DETAIL=1: it tells which layers to recompute, whether the loss in parts "
+        "trace once more with STALLOC_TRACE_DETAIL=1: it shows which layers to recompute, whether the loss in parts "
         "helps, and which variables hold what nothing uses any more"
     )
 
@@ -111,7 +111,7 @@ class _Played:
         self._named = {group["call_site"] for group in findings.leaks(view, index)["groups"]} - {""}  # of what grows
 
     def rows(self) -> list[Advice]:
-        told: dict[str, Callable[[dict[str, Any]], Iterable[Told]]] = {
+        lines_of: dict[str, Callable[[dict[str, Any]], Iterable[Lines]]] = {
             "recompute layer": self._recompute_layer,
             "offload layer": self._offload_layer,
             "offload state": self._offload_state,
@@ -127,11 +127,11 @@ class _Played:
         for values in zip(*found.values()):
             entry = dict(zip(found, values))
             if entry["kind"] == "free late" and entry["late"] not in _BY_MARKS and self._drawn["unused"]:
-                continue  # uses tell better
+                continue  # uses are more exact
             how = f"{size(entry['at_peak'])} of the peak; the run played with the change"
             if entry["kind"] == "free late":
                 how = f"{size(entry['at_peak'])} of the peak, late by the marks (the trace has no uses); the run played"
-            for what, cost, share, line in told[entry["kind"]](entry):
+            for what, cost, share, line in lines_of[entry["kind"]](entry):
                 row = Advice(what, live - entry["peak"], entry["peak"], cost, how, line, entry["at_least"], share)
                 rows.append(dataclasses.replace(row, layers=entry["layers"]))
         return rows
@@ -140,8 +140,8 @@ class _Played:
         """From the uses of blocks: each kind as a whole, and groups of blocks that are alike."""
         table, live = self._drawn["unused"], self._drawn["peak"]["live_bytes"]
         how = "uses of blocks in the trace; the run played with the change"
-        told = [advised for row in rows if (advised := self._unused(row)) is not None]
-        worth = [row for row in told if row.saves_bytes >= _LEAST_SAVING * live]
+        unused_rows = [advised for row in rows if (advised := self._unused(row)) is not None]
+        worth = [row for row in unused_rows if row.saves_bytes >= _LEAST_SAVING * live]
         reached = len(worth) == sum(row["saves_bytes"] >= _LEAST_SAVING * live for row in rows if row["kind"] != "idle")
         if len(worth) > 1 and reached:  # a bound that its rows do not reach helps nobody
             what, peak = (
@@ -155,26 +155,26 @@ class _Played:
             cost, share = self._moved(table["idle_moved"])
             what, peak = "offload what is idle for long (at most so much)", table["idle_peak"]
             yield Advice(what, live - peak, peak, cost, how, _IDLE, cost_share=share)
-        yield from told
+        yield from unused_rows
 
     def _unused(self, row: dict[str, Any]) -> Optional[Advice]:
-        """Of blocks that are alike; None of what lies idle, and of what other rows name."""
+        """The advice for blocks that are alike; None for idle blocks, and for those that other rows name."""
         if row["kind"] == "idle" or row["class"] == "gradients" or row["call_site"] in self._named:
             return None
         how = f"{size(row['at_peak'])} of the peak; uses of blocks in the trace; the run played with the change"
         if row["kind"] == "early":
-            what, line = f"allocate later, {unused.when(row)}: {unused.told(row)}", _EARLY.format(row["after"])
+            what, line = f"allocate later, {unused.when(row)}: {unused.worded(row)}", _EARLY.format(row["after"])
         elif row["variables"]:
             what, line = self._kept(row)
         elif row["layer"]:
             return None  # a graph keeps it, or the module: no variable of the program
         else:
-            what, line = f"free earlier, {unused.when(row)}: {unused.told(row)}", _LATE.format(row["before"])
+            what, line = f"free earlier, {unused.when(row)}: {unused.worded(row)}", _LATE.format(row["before"])
         copied = row["before"] == _COPY  # what is copied to the host has no block at all
         return Advice(what, row["saves_bytes"], row["peak"], "none", how, line, copied)
 
     def _kept(self, row: dict[str, Any]) -> tuple[str, str]:
-        """What a variable keeps for nothing: what to do, and the line."""
+        """The advice for what a variable keeps without need: what to do, and the line."""
         names = ", ".join(row["variables"])
         if row["before"] == _COPY:  # a copy that nothing has read
             what = f"copy `{names}` ({row['call_site']}) to the host: nothing reads the copies on the device"
@@ -184,38 +184,38 @@ class _Played:
         return what, f"del {names} right after that use; or give the value on without a name, as in loss_of(model(x))"
 
     def _moved(self, count: int) -> tuple[str, float]:
-        """What it costs to bring so many bytes to the host and back in an iteration."""
+        """The cost of copying these bytes to the host and back in an iteration."""
         seconds = 2 * count / self._bus
         share = seconds * 1e9 / self._iteration_ns if self._iteration_ns else 0.0
         relative = f": {100 * share:.1f} % of it" if share < 1 else f": {share:.1f} times as long as it takes"
         known = relative if self._iteration_ns else ""
         return f"{size(count)} over the bus an iteration, out and back{known}, less what is hidden", share
 
-    def _recompute_layer(self, entry: dict[str, Any]) -> Iterable[Told]:
+    def _recompute_layer(self, entry: dict[str, Any]) -> Iterable[Lines]:
         layers = entry["layers"]
         share = sum(part for name, part in self._forward.items() if called(name, layers))
         part = f", {100 * share:.1f} % of the iteration" if self._forward else ""
         line = how_to.recompute(layers, self._layers, self._megatron, entry["leaves"])
         yield f"recompute {'each of ' if '*' in layers else ''}{layers}", f"its forward pass again{part}", share, line
 
-    def _offload_layer(self, entry: dict[str, Any]) -> Iterable[Told]:
+    def _offload_layer(self, entry: dict[str, Any]) -> Iterable[Lines]:
         layers = entry["layers"]
         if self._drawn["device"] >= 0 and "*" in layers:  # the CPU's memory is the host's
             line = how_to.offload(layers, self._layers, self._megatron)
             yield f"offload the activations of each of {layers}", *self._moved(entry["moved"]), line
 
-    def _offload_state(self, entry: dict[str, Any]) -> Iterable[Told]:
+    def _offload_state(self, entry: dict[str, Any]) -> Iterable[Lines]:
         if self._drawn["device"] >= 0:
             line = how_to.MEGATRON_OFFLOAD_STATE if self._megatron else how_to.OFFLOAD_STATE
             yield "offload the optimizer state", *self._moved(entry["at_peak"]), line
 
-    def _shard_state(self, _: object) -> Iterable[Told]:
+    def _shard_state(self, _: object) -> Iterable[Lines]:
         if self._configuration is None or not self._configuration.use_distributed_optimizer:
             what = f"share the optimizer state among {self._ranks} ranks (ZeRO 1, distributed optimizer)"
             line = how_to.MEGATRON_SHARD_STATE if self._megatron else how_to.SHARD_STATE
             yield what, "a gather of the weights every step; shares are taken to be even", 0.0, line
 
-    def _shard_gradients(self, entry: dict[str, Any]) -> Iterable[Told]:
+    def _shard_gradients(self, entry: dict[str, Any]) -> Iterable[Lines]:
         found = self._drawn["alternatives"]
         state_alone = [peak for kind, peak in zip(found["kind"], found["peak"]) if kind == "shard state"]
         if [entry["peak"]] != state_alone and not self._megatron:  # else there are no gradients at the peak
@@ -223,22 +223,24 @@ class _Played:
             cost = "gradients are scattered in every backward pass; their buckets are not counted"
             yield what, cost, 0.0, how_to.SHARD_GRADIENTS
 
-    def _shard_all(self, _: object) -> Iterable[Told]:
+    def _shard_all(self, _: object) -> Iterable[Lines]:
         what = f"share weights, gradients and state among {self._ranks} ranks (FSDP, ZeRO 3): at most so much"
         line = how_to.MEGATRON_SHARD_ALL if self._megatron else how_to.SHARD_ALL
-        yield what, "a gather of each layer's weights in each pass; room for it is not counted", 0.0, line
+        yield what, "a gather of each layer's weights in each pass; its memory is not counted", 0.0, line
 
-    def _fused(self, _: object) -> Iterable[Told]:
+    def _fused(self, _: object) -> Iterable[Lines]:
         yield "use a fused optimizer: its temporaries go", "none", 0.0, how_to.FUSED
 
-    def _chunk_loss(self, entry: dict[str, Any]) -> Iterable[Told]:
+    def _chunk_loss(self, entry: dict[str, Any]) -> Iterable[Lines]:
         parts = round(1 / entry["keep"])
         largest = size(entry["bytes"])
-        what = f"compute logits and loss in {parts} parts (blocks of up to {largest} that are there at the turn alone)"
+        what = (
+            f"compute logits and loss in {parts} parts (blocks of up to {largest}, live from the last forward layer on)"
+        )
         line = how_to.LOSS_IN_PARTS.replace("{parts}", str(parts))
-        yield what, "logits again, and more, smaller kernels at the turn", 0.0, line
+        yield what, "logits again, and more, smaller kernels there", 0.0, line
 
-    def _free_late(self, entry: dict[str, Any]) -> Iterable[Told]:
+    def _free_late(self, entry: dict[str, Any]) -> Iterable[Lines]:
         most = f"up to {size(entry['bytes'])}, most from {self._drawn['roles'][entry['role']]}"
         whats = {
             "after the backward": "free what outlives the backward pass of its micro-batch (outputs kept in variables)",
@@ -263,7 +265,7 @@ def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
     return [Advice(what, native - other, other, "none", how, how_to.EXPANDABLE, of_live=False)]
 
 
-# What is live outside beside all that pools have had is held where nothing of them is lent, and is more than is live.
+# Without lending, everything that pools ever had is reserved in addition to live blocks outside: more than is live.
 def _from_graphs(pools: Optional[dict[str, Any]], found: Optional[dict[str, Any]]) -> list[Advice]:
     if pools is None:
         return []
@@ -299,7 +301,7 @@ def _from_leaks(leaking: dict[str, Any], peak: int, peak_segment: int) -> list[A
     if left == 0:
         return []
     saves = left * max(0, min(leaking["judged_iterations"], peak_segment - 1))
-    what = f"stop leaving {size(left)} behind in every iteration: 1 GiB more after {-(-_GIB // left)} of them"
+    what = f"stop leaving {size(left)} more live after every iteration: 1 GiB more after {-(-_GIB // left)} of them"
     how = f"left by the {max(0, peak_segment - 1)} traced iterations before the peak; the run's own go on"
     return [Advice(what, saves, peak - saves, "none", how, _line_of_leak(leaking["groups"][0]), grows=left)]
 
@@ -342,7 +344,7 @@ def _peak_segment(drawn: dict[str, Any]) -> int:
 
 
 def _iteration_ns(drawn: dict[str, Any]) -> int:
-    """Of the peak's iteration, on the host; 0 for the set-up."""
+    """The time of the peak's iteration, on the host; 0 for the set-up."""
     phases, segment = drawn["phases"], _peak_segment(drawn)
     if segment == 0:
         return 0

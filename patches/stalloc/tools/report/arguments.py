@@ -1,4 +1,4 @@
-"""Which configuration a run of Megatron-LM has: from its command line, or from what Megatron settled."""
+"""The configuration of a run of Megatron-LM, from its command line, or from what Megatron settled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EstimateError(Exception):
 
 
 def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
-    """As `traced_configuration`; None where that is not Megatron-LM's."""
+    """Like `traced_configuration`; None if the run is not Megatron-LM's."""
     try:
         return traced_configuration(view)
     except EstimateError:
@@ -25,8 +25,8 @@ def configuration_of(view: dict[str, Any]) -> Optional[Configuration]:
 
 
 def traced_configuration(view: dict[str, Any], world_size: int = 0) -> Configuration:
-    """Of the run that was traced, changed by `added_options`, of a world of another size if one is given. EstimateError
-    names what is missing."""
+    """The configuration of the traced run, changed by `added_options`, of a world of another size if one is given.
+    EstimateError names what is missing."""
     fingerprint = view["rank"]["fingerprint"]
     world = world_size or max(1, fingerprint["world_size"])
     config = parse(words_of(view), world, fingerprint["rank"], settled_of(view))
@@ -34,7 +34,8 @@ def traced_configuration(view: dict[str, Any], world_size: int = 0) -> Configura
 
 
 def words_of(view: dict[str, Any]) -> list[str]:
-    """Of the command line, and what was added to it. With settled arguments the command line says nothing more."""
+    """The configuration of the command line, and of what was added to it. With settled arguments the command line says
+    nothing more."""
     added: list[str] = view.get("added_options", [])
     return added if settled_of(view) else [*view["rank"]["fingerprint"]["command_line"], *added]
 
@@ -59,7 +60,7 @@ def parse(
         if len(missing) == len(needed):
             raise EstimateError(
                 f"it is for Megatron-LM's configurations, and the command line has no {options}: give them after --. "
-                "For any other run, stalloc whatif tells from its trace what would fit"
+                "For any other run, stalloc whatif computes from its trace what would fit"
             )
         raise EstimateError(f"the command line has no {options}")
     values = {
@@ -79,7 +80,7 @@ def parse(
     values["kv_channels"] = known.kv_channels or known.hidden_size // known.num_attention_heads
     values["num_query_groups"] = known.num_query_groups if known.group_query_attention else known.num_attention_heads
     values["local_layers"] = known.transformer_impl == "local"
-    # They multiply queries and keys, whatever backend is asked for.
+    # They multiply queries and keys, whatever backend is requested.
     values["fused_attention"] = known.attention_backend != "unfused" and not values["local_layers"]
     learned = known.position_embedding_type == "learned_absolute"
     values["rotary"] = known.position_embedding_type == "rope"

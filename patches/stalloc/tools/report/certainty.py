@@ -1,4 +1,4 @@
-"""What figures of another micro-batch than the traced one rest on, and whether they are estimates or bounds."""
+"""Whether figures for another micro-batch than the traced one are estimates or bounds, and why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITHIN = 0.05  # of the second trace's peak: a fit that is further off has miss
 
 _ONE_TRACE = (
     "assumed, for there is one trace: activations grow in proportion to the micro-batch. What grows with its square "
-    "({square}) needs more than is said here; trace the program with another micro-batch N, too: --beside DIR N"
+    "({square}) needs more than shown here; trace the program also with another micro-batch N: --beside DIR N"
 )
 _OF_ROWS = "a loss over all pairs of its rows"
 _OF_LENGTH = "scores of attention, where rows get longer"
@@ -51,19 +51,19 @@ class Certainty:
 
     @property
     def peak(self) -> str:
-        """Of a peak with a larger micro-batch: ESTIMATE, or which bound it is."""
+        """The certainty of a peak with a larger micro-batch: ESTIMATE, or a bound."""
         if self.off is None or abs(self.off) <= _WITHIN:
             return ESTIMATE
         return AT_LEAST if self.off < 0 else AT_MOST
 
     @property
     def micro_batch(self) -> str:
-        """Of the largest micro-batch that fits."""
+        """The certainty of the largest micro-batch that fits."""
         return {AT_LEAST: AT_MOST, AT_MOST: AT_LEAST}.get(self.peak, ESTIMATE)
 
     @property
     def note(self) -> str:
-        """What to know of the figures, in a sentence; "": both traces agree with them."""
+        """A caveat on the figures, in a sentence; "": both traces agree with them."""
         if self.off is None:
             return _ONE_TRACE.format(square=_OF_LENGTH if self.of_length else _OF_ROWS) + self.hint
         if self.peak == ESTIMATE:
@@ -80,7 +80,7 @@ class Certainty:
 def of_traces(
     points: dict[str, Sequence[int]], ratio: float, other_peak: Optional[int], longer: bool = False, hint: str = ""
 ) -> Certainty:
-    """Of the sizes `points` (findings.peak_at_scale) that one trace gives, or two.
+    """The certainty of the sizes `points` (findings.peak_at_scale) from one trace, or two.
 
     Args:
         points: of the first trace.
@@ -94,7 +94,7 @@ def of_traces(
 
 
 def hint_of_pairs(view: dict[str, Any], index: int, rows: int, twice: int) -> str:
-    """What to know where blocks of the peak have just as many elements as there are pairs of rows; "": none have.
+    """A caveat if blocks of the peak have exactly as many elements as there are pairs of rows; "": none have.
 
     Args:
         view: the planner's.

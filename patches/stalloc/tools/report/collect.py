@@ -1,4 +1,4 @@
-"""What the planner says of each rank of a run: files in, JSON values out."""
+"""The planner's view of each rank of a run: files in, JSON values out."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def find_ranks(directory: Path) -> list[RankFiles]:
 
 @dataclasses.dataclass(frozen=True)
 class ViewOptions:
-    """What a view has beside its trace.
+    """Inputs of a view in addition to its trace.
 
     Args:
-        beside: the same program with another micro-batch, `ratio` times as large: sizes are fitted to both.
+        second: the same program with another micro-batch, `ratio` times as large: sizes are fitted to both.
         ranks: to share state among, in alternatives; None: as many as the run had.
     """
 
-    beside: Optional[Path] = None
+    second: Optional[Path] = None
     ratio: float = 0.0
     ranks: Optional[int] = None
 
@@ -78,15 +78,15 @@ _PLAIN = ViewOptions()
 
 
 def broken_off(view: dict[str, Any]) -> Optional[str]:
-    """Where the trace of a view ends, and what its figures then are; None of one that was ended in order."""
+    """Where the trace of a view ends early, and what its figures then are; None if it ended in order."""
     rank = view["rank"]
     return None if rank["trace_complete"] else str(rank["warnings"][0])
 
 
 def traced_view(trace: Path, every_block: bool = False) -> dict[str, Any]:
-    """What the trace alone tells (keys: docs/report-json.md); `every_block`: also of each block. CollectError."""
+    """The facts of the trace alone (keys: docs/report-json.md); `every_block`: also each block. CollectError."""
     with Session(trace) as session:
-        found: dict[str, Any] = session.ask("view", every_block=every_block)
+        found: dict[str, Any] = session.query("view", every_block=every_block)
         return found
 
 
@@ -103,12 +103,12 @@ def view(files: RankFiles, options: ViewOptions = _PLAIN) -> dict[str, Any]:
     replicas = None if place is None else _replicas(place)
     ranks = replicas if options.ranks is None else options.ranks
     plan = str(files.plan) if files.plan else None
-    with Session(files.trace, options.beside, options.ratio) as session:
-        result: dict[str, Any] = session.ask("view", plan=plan, ranks=ranks)
+    with Session(files.trace, options.second, options.ratio) as session:
+        result: dict[str, Any] = session.query("view", plan=plan, ranks=ranks)
     result["replicas"] = replicas or max(1, result["rank"]["fingerprint"]["world_size"])
     for device in result["devices"]:
         wrappers.unwrap(device)
-    result["place"] = "" if place is None else place.told()
+    result["place"] = "" if place is None else place.worded()
     result["megatron_arguments"] = _settled(files)
     result["summary"] = _read_summary(files.summary)
     return result
@@ -133,7 +133,7 @@ def views(ranks: Sequence[RankFiles], options: ViewOptions = _PLAIN) -> list[dic
 
 @dataclasses.dataclass(frozen=True)
 class _Planned:
-    """What `stalloc plan` told of a rank: whose it is, and whom it is equal to."""
+    """What `stalloc plan` reported of a rank: its coordinates, and the rank that it is equal to."""
 
     fingerprint: dict[str, Any]
     devices: tuple[int, ...]
@@ -141,17 +141,17 @@ class _Planned:
 
 
 def _equal_ranks(ranks: Sequence[RankFiles]) -> dict[int, _Planned]:
-    """Those that are equal to another one here."""
-    told = {files.rank: _planned(files) for files in ranks} if len(ranks) > 1 else {}
+    """The ranks that are equal to another one here."""
+    known = {files.rank: _planned(files) for files in ranks} if len(ranks) > 1 else {}
     return {
         rank: planned
-        for rank, planned in told.items()
-        if planned is not None and planned.equal_to is not None and told.get(planned.equal_to) is not None
+        for rank, planned in known.items()
+        if planned is not None and planned.equal_to is not None and known.get(planned.equal_to) is not None
     }
 
 
 def _planned(files: RankFiles) -> Optional[_Planned]:
-    """None where nothing was told of this trace, or of an older one."""
+    """None if nothing was reported for this trace, or only for an older one."""
     path = files.trace.parents[1] / "output" / "trace_analysis" / f"{files.trace.stem}.json"
     try:
         if path.stat().st_mtime < files.trace.stat().st_mtime:
@@ -171,7 +171,7 @@ def _as_equal(files: RankFiles, planned: _Planned, like: dict[str, Any]) -> dict
         "equal_to": planned.equal_to,
         "rank": {**like["rank"], **rank, "devices": _on(like["rank"]["devices"], planned.devices)},
         "devices": _on(like["devices"], planned.devices),
-        "place": "" if place is None else place.told(),
+        "place": "" if place is None else place.worded(),
         "megatron_arguments": _settled(files),
         "summary": _read_summary(files.summary),
     }
@@ -182,7 +182,7 @@ def _on(devices: Sequence[dict[str, Any]], ordinals: Sequence[int]) -> list[dict
 
 
 def _place(files: RankFiles) -> Optional[coordinates.Coordinates]:
-    """None where no coordinates lie beside the trace."""
+    """None if no coordinates lie next to the trace."""
     if files.trace.parent.name != "trace":
         return None
     try:

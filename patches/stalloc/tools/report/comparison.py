@@ -1,4 +1,4 @@
-"""An estimate beside what was traced, class by class, with what makes the difference. Bytes."""
+"""An estimate against the trace, class by class, with the reasons for the difference. Bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def compare(config: Configuration, result: Estimate, view: Optional[dict[str, An
     Classes of state are measured apart where the trace has names; by lifetimes alone, buffers made at set-up look like
     weights, so that only their sum can be.
     """
-    peak, told = result.peak, _texts(config, result)
+    peak, reasons = result.peak, _texts(config, result)
     estimates = {
         "weights": result.weights,
         "gradients": result.gradients,
@@ -44,7 +44,7 @@ def compare(config: Configuration, result: Estimate, view: Optional[dict[str, An
             "name": name,
             "estimate": count,
             "measured": found.get(name),
-            "why": told.get(name, "") + (left if name == "temporaries" else ""),
+            "why": reasons.get(name, "") + (left if name == "temporaries" else ""),
         }
         for name, count in estimates.items()
     ]
@@ -92,7 +92,7 @@ def _named(peak: dict[str, Any], roles: tuple[str, ...]) -> int:
 
 
 def _left_out(view: dict[str, Any]) -> str:
-    """What of the measured temporaries no estimate knows."""
+    """The measured temporaries that no estimate knows."""
     peak, classes = view["devices"][0]["peak"], view["classes"]
     rows = zip(peak["class"], peak["phase"], peak["bytes"], peak["count"])
     sent = sum(

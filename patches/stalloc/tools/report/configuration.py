@@ -9,7 +9,7 @@ WEIGHT, MASTER, MOMENTS = 2, 4, 8  # bytes a parameter: bf16 or fp16; fp32 copy;
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """As Megatron-LM's arguments name them; sizes of the whole model."""
+    """Named as Megatron-LM's arguments; sizes of the whole model."""
 
     num_layers: int
     hidden_size: int
@@ -64,7 +64,7 @@ class Configuration:
 
     @property
     def data_parallel(self) -> int:
-        """With context parallelism, which shares weights, too."""
+        """The size including context parallelism, which also shares weights."""
         return max(1, self.world_size // (self.tensor_model_parallel_size * self.pipeline_model_parallel_size))
 
     @property

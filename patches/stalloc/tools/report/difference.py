@@ -1,4 +1,4 @@
-"""Two runs beside each other: what the second has more or less of at its peak, and in what it differs. Bytes."""
+"""Two runs side by side: what the second has more or less of at its peak, and how it differs. Bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stalloc.tools.report import figures
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """Of the first devices of two views. Every change is `after` minus `before`.
+    """Compares the first devices of two views. Every change is `after` minus `before`.
 
     What one of them has no data of is no change: `not_compared` says what is left out for that, a sentence each.
     """
@@ -33,7 +33,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Layers:
-    """Which blocks' layers both traces know: those of named tensors, those of module marks, or none."""
+    """The blocks whose layers both traces know: those of named tensors, those of module marks, or none."""
 
     def __init__(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         self.not_compared: list[str] = []
@@ -56,13 +56,13 @@ class _Layers:
 
 
 def _only_one(sites: list[dict[str, int]], held: list[dict[str, int]]) -> list[str]:
-    told = []
+    notes = []
     if bool(sites[0]) != bool(sites[1]):
         which, other = ("A", "B") if sites[0] else ("B", "A")
-        told.append(f"call sites: only {which} has them; trace {other} with STALLOC_TRACE_STACKS=1")
+        notes.append(f"call sites: only {which} has them; trace {other} with STALLOC_TRACE_STACKS=1")
     for at, run in enumerate("AB"):
-        told += [f"allocator {name}: only {run} has its figure" for name in held[at] if name not in held[1 - at]]
-    return told
+        notes += [f"allocator {name}: only {run} has its figure" for name in held[at] if name not in held[1 - at]]
+    return notes
 
 
 def curve(view: dict[str, Any], name: str) -> dict[str, Any]:

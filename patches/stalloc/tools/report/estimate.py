@@ -1,4 +1,4 @@
-"""What a Megatron-LM configuration should need on one rank, from formulas. Bytes.
+"""The memory that a Megatron-LM configuration should need on one rank, from formulas. Bytes.
 
 Weights, gradients and optimizer state are counted parameter by parameter, activations operation by operation
 (layer_tape.py), so that other shapes than the papers' (grouped queries, gated units, experts, fused attention) can be
@@ -30,7 +30,7 @@ class Moment:
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """Of one rank. `parameters`: how many it holds."""
+    """The estimate of one rank. `parameters`: how many it holds."""
 
     parameters: int
     weights: int
@@ -74,7 +74,7 @@ def estimate(config: Configuration) -> Estimate:
 
 
 def _parameters(config: Configuration) -> tuple[int, int]:
-    """Of one rank: what is in every replica, and experts."""
+    """Parameters of one rank: those in every replica, and experts."""
     hidden, tensor = config.hidden_size, config.tensor_model_parallel_size
     ffn = config.ffn_hidden_size
     bias = not config.disable_bias_linear
@@ -110,7 +110,7 @@ def _tokens(config: Configuration) -> int:
 
 
 def _recomputed_layers(config: Configuration) -> float:
-    """Of each chunk, the share of layers of which only the input is kept."""
+    """For each chunk, the share of layers of which only the input is kept."""
     if config.recompute_granularity != "full":
         return 0.0
     if config.recompute_method == "block":
@@ -120,7 +120,7 @@ def _recomputed_layers(config: Configuration) -> float:
 
 
 def _layer_activations(config: Configuration) -> float:
-    """Of one layer and micro-batch, with the layers that are recomputed taken in proportion."""
+    """Bytes of one layer and micro-batch, with recomputed layers taken in proportion."""
     recomputed = _recomputed_layers(config)
     spread = config.tensor_model_parallel_size if config.sequence_parallel else 1
     kept = config.width * config.hidden_size * _tokens(config) / spread
@@ -130,7 +130,7 @@ def _layer_activations(config: Configuration) -> float:
 
 
 def _recompute_scratch(config: Configuration) -> float:
-    """While a layer is made again, all of it is there once; not beside layers of its chunk that were kept."""
+    """While a layer is made again, all of it is live once; but not together with layers of its chunk that were kept."""
     return layer_tape.kept(config) if _recomputed_layers(config) == 1 else 0.0
 
 
@@ -171,7 +171,7 @@ def _logits(config: Configuration) -> int:
 
 
 def _losses(config: Configuration) -> int:
-    """What the loss keeps of the logits, in fp32."""
+    """The part of the logits that the loss keeps, in fp32."""
     if config.stage != config.pipeline_model_parallel_size - 1:
         return 0
     columns = _padded_vocabulary(config) // config.tensor_model_parallel_size

@@ -1,4 +1,4 @@
-"""What a fake run left beside its trace (`rankNNNNN.fake.json`)."""
+"""The file that a fake run wrote next to its trace (`rankNNNNN.fake.json`)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Optional
 
 
 def iterations_of(path: Path, rank: int) -> Optional[int]:
-    """How many ran to their end; None of a trace that is none of fake tensors.
+    """How many iterations ran to their end; None if the trace is not of fake tensors.
 
     Args:
         path: a run's directory, or the trace.
         rank: of the trace.
     """
-    beside = path / "trace" / f"rank{rank:05d}.fake.json" if path.is_dir() else path.with_suffix(".fake.json")
+    written = path / "trace" / f"rank{rank:05d}.fake.json" if path.is_dir() else path.with_suffix(".fake.json")
     try:
-        found = json.loads(beside.read_text()).get("iterations")
+        found = json.loads(written.read_text()).get("iterations")
     except (OSError, ValueError, AttributeError):
         return None
     return found if isinstance(found, int) else None

@@ -22,7 +22,7 @@ def share(value: Optional[float]) -> str:
 
 
 def device_figures(view: dict[str, Any], index: int) -> dict[str, Any]:
-    """Of one device: peak, classes at it, and what each allocator holds for it (`allocators`)."""
+    """The figures of one device: peak, classes at it, and what each allocator reserves for it (`allocators`)."""
     report, drawn = view["rank"]["devices"][index], view["devices"][index]
     live = report["peak"]["live_bytes"]
     return {
@@ -49,7 +49,7 @@ def often(view: dict[str, Any], index: int) -> str:
 
 
 def detail(view: dict[str, Any], index: int) -> dict[str, Any]:
-    """What a trace tells of the blocks at a device's peak: bytes that have a tensor's name (`names`), a layer by marks
+    """What a trace knows of the blocks at a device's peak: bytes that have a tensor's name (`names`), a layer by marks
     alone (`modules`), a stack (`stacks`), or neither name nor layer (`neither`)."""
     drawn = view["devices"][index]
     peak, layers = drawn["peak"], drawn["layers"]
@@ -72,12 +72,12 @@ def _allocators(
     simulated, plan = report["simulated"], drawn["plan"]
     add("PyTorch native", simulated["native_bytes"], "simulated from the trace")
     add("expandable_segments", simulated["expandable_segments_bytes"], "simulated from the trace")
-    # An exact trace's heap on a CPU does not round requests up to 512 bytes: it tells nothing of a device.
+    # An exact trace's heap on a CPU does not round requests up to 512 bytes: it says nothing of a device.
     if report["traced_held_peak_bytes"] >= live:
         add("as traced", report["traced_held_peak_bytes"], "measured while the trace was recorded")
     if plan is not None:
         arena = -(-plan["arena_bytes"] // _MAPPING_UNIT) * _MAPPING_UNIT
-        # What varies has room above the slots: there the planner's trial knows more than the sum of the two.
+        # Varying blocks use the space above the slots: there the planner's trial is more exact than the sum of the two.
         predicted = round(live / plan["efficiency"]) if plan["efficiency"] else arena + plan["upstream_bytes"]
         add("stalloc, planned", predicted, "predicted by the planner")
     if measured is not None:
@@ -137,7 +137,7 @@ def rank_rows(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def imbalance(values: Sequence[int]) -> dict[str, float]:
-    """How uneven ranks are: the greatest over the mean, and the spread. Empty: all zero."""
+    """The unevenness of ranks: the greatest over the mean, and the spread. Empty: all zero."""
     if not values:
         return {"greatest": 0, "least": 0, "mean": 0.0, "greatest_over_mean": 0.0}
     mean = statistics.fmean(values)

@@ -11,7 +11,7 @@ from stalloc.core.sizes import size
 
 
 def leaks(view: dict[str, Any], index: int) -> dict[str, Any]:
-    """Of one device: the kinds of blocks of which more is live at the beginning of each iteration (growth.h).
+    """The growth of one device: kinds of blocks of which more is live at the beginning of each iteration (growth.h).
 
     `groups` are the leaks, by bytes an iteration; `judged_iterations`: those whose beginnings are compared.
     """
@@ -64,8 +64,8 @@ def growth_inside(view: dict[str, Any], index: int) -> Optional[str]:
     )
 
 
-def largest_scale(points: dict[str, Sequence[int]], room: float) -> float:
-    """The greatest k for which fixed + k x scaling + k^2 x square is at most `room` at all points; 0 if even the fixed
+def largest_scale(points: dict[str, Sequence[int]], limit: float) -> float:
+    """The greatest k for which fixed + k x scaling + k^2 x square is at most `limit` at all points; 0 if even the fixed
     part is more.
 
     Raises:
@@ -73,14 +73,14 @@ def largest_scale(points: dict[str, Sequence[int]], room: float) -> float:
     """
     if not any(scaling or square for _, scaling, square in _each(points)):
         raise ValueError("nothing in the trace scales with the micro-batch")
-    return min(_largest_scale(room - fixed, *growing) for fixed, *growing in _each(points))
+    return min(_largest_scale(limit - fixed, *growing) for fixed, *growing in _each(points))
 
 
-def _largest_scale(room: float, scaling: int, square: int) -> float:
-    if room < 0:
+def _largest_scale(limit: float, scaling: int, square: int) -> float:
+    if limit < 0:
         return 0.0
-    divisor = scaling + math.sqrt(scaling * scaling + 4 * square * room)
-    return 2 * room / divisor if divisor > 0 else math.inf
+    divisor = scaling + math.sqrt(scaling * scaling + 4 * square * limit)
+    return 2 * limit / divisor if divisor > 0 else math.inf
 
 
 def peak_at_scale(points: dict[str, Sequence[int]], scale: float) -> int:

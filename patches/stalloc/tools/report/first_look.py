@@ -1,4 +1,4 @@
-"""What a reader is told first of a device: the changes that save most, and what another trace would show besides."""
+"""The first facts of a device: the changes that save most, and what another trace would show in addition."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def best_changes(advice: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def hints(view: dict[str, Any], index: int) -> list[str]:
-    """Sentences: where a trace was broken off, and which variables would tell more of the peak's blocks."""
-    told = collect.broken_off(view)
-    return [*([] if told is None else [f"{told[:1].upper()}{told[1:]}."]), *_of_variables(view, index)]
+    """Sentences: where a trace was broken off, and which variables would show more of the peak's blocks."""
+    sentences = collect.broken_off(view)
+    return [*([] if sentences is None else [f"{sentences[:1].upper()}{sentences[1:]}."]), *_of_variables(view, index)]
 
 
 def _of_variables(view: dict[str, Any], index: int) -> list[str]:
@@ -38,11 +38,11 @@ def _of_variables(view: dict[str, Any], index: int) -> list[str]:
     if unknown and not known["modules"]:
         missing.append("STALLOC_TRACE_MODULES=1 names the module of each block")
     if not known["stacks"]:
-        missing.append("STALLOC_TRACE_STACKS=1 tells the line of Python that asks for it")
-    told = [f"{100 * known['neither'] / live:.0f} % of the peak has neither a module nor a tensor's name."] * unknown
+        missing.append("STALLOC_TRACE_STACKS=1 shows the line of Python that requests it")
+    sentences = [f"{100 * known['neither'] / live:.0f} % of the peak has no module and no tensor's name."] * unknown
     if missing:
-        told.append(f"When tracing, {', '.join(missing)}.")
+        sentences.append(f"When tracing, {', '.join(missing)}.")
     if len(missing) > 1:
         fake = view["rank"]["fingerprint"]["trace_mode"] == "fake"  # whose operations use no block
-        told.append(f"STALLOC_TRACE_DETAIL=1 does both{'' if fake else ', and tells what is held without use'}.")
-    return told if missing else []
+        sentences.append(f"STALLOC_TRACE_DETAIL=1 does both{'' if fake else ', and shows what is held without use'}.")
+    return sentences if missing else []

@@ -1,4 +1,4 @@
-"""Graphs as a choice: a program traced with captured CUDA graphs and without, beside each other. Bytes, seconds."""
+"""Graphs as a choice: a program traced with captured CUDA graphs and without, side by side. Bytes, seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stalloc.core.json_files import read_object
 from stalloc.core.sizes import size
 from stalloc.tools.report import collect, select, text
 
-_HOW_TO_TIME = "trace both with STALLOC_TRACE_STEPS=N, and let iterations run behind the trace (stalloc run)"
+_HOW_TO_TIME = "trace both with STALLOC_TRACE_STEPS=N, and let iterations run after the trace (stalloc run)"
 _KEYS = ("peak_live_bytes", "needed_bytes", "held_bytes")
 
 
@@ -19,8 +19,8 @@ Run = tuple[dict[str, Any], int, Path]  # a view, the index of a device, and who
 
 
 def choice(view: dict[str, Any], path: Path, other: Path, index: int, memory: int) -> Optional[dict[str, Any]]:
-    """Of one device of a view, the rank of `path` that was looked at, against the same of `other`; None for the host's
-    memory beside a device's.
+    """Compares one device of a view, of the chosen rank of `path`, with the same of `other`; None for the host's
+    memory next to a device's.
 
     `with` and `without` have what each run needs, `change` is with minus without: `seconds` where both are known in one
     way, `how_timed`. `capture_bytes`: what is live and what pools hold at a capture, at most.
@@ -33,18 +33,18 @@ def choice(view: dict[str, Any], path: Path, other: Path, index: int, memory: in
     runs = _with_and_without((view, index, path), other)
     reports = [each["rank"]["devices"][at] for each, at, _ in runs]
     how, seconds = _seconds(runs)
-    told = [
+    both_ways = [
         {**_needs(report), "seconds": of_step, "run": str(run)}
         for report, of_step, (_, _, run) in zip(reports, seconds, runs)
     ]
     capture = reports[0]["graphs"]["capture_bytes"]
     return {
-        "with": told[0],
-        "without": told[1],
-        "change": {key: _minus(told[0][key], told[1][key]) for key in (*_KEYS, "seconds")},
+        "with": both_ways[0],
+        "without": both_ways[1],
+        "change": {key: _minus(both_ways[0][key], both_ways[1][key]) for key in (*_KEYS, "seconds")},
         "how_timed": how,
         "memory_bytes": memory,
-        "fits": [name for name, needs in zip(("with", "without"), told) if needs["held_bytes"] <= memory],
+        "fits": [name for name, needs in zip(("with", "without"), both_ways) if needs["held_bytes"] <= memory],
         "capture_bytes": capture,
         "capture_fits": capture <= memory,
     }
@@ -53,11 +53,11 @@ def choice(view: dict[str, Any], path: Path, other: Path, index: int, memory: in
 def _with_and_without(run: Run, other: Path) -> tuple[Run, Run]:
     view, index, path = run
     rank, number = view["rank"]["rank"], view["devices"][index]["device"]
-    beside = select.view_of(other, rank if other.is_dir() else None)
-    indices = [i for i, drawn in enumerate(beside["devices"]) if drawn["device"] == number]
+    second = select.view_of(other, rank if other.is_dir() else None)
+    indices = [i for i, drawn in enumerate(second["devices"]) if drawn["device"] == number]
     if not indices:
         raise collect.CollectError(f"{other} has no allocation on device {number}, which {path} is compared on")
-    both = (run, (beside, indices[0], other))
+    both = (run, (second, indices[0], other))
     has, others = (each["rank"]["devices"][at]["graphs"] is not None for each, at, _ in both)
     if has == others:
         found = "both have captured graphs" if has else "neither has a captured graph"
@@ -123,8 +123,8 @@ def _minus(one: Optional[float], other: Optional[float]) -> Optional[float]:
 
 
 def _seconds(runs: Sequence[Run]) -> tuple[Optional[str], list[Optional[float]]]:
-    """How they are known, and of each run a step: both in one way, for traced iterations are slower."""
-    ways = (("untraced", _behind_the_trace), ("while traced", _while_traced))
+    """How times are known, and a step of each run: both in one way, for traced iterations are slower."""
+    ways = (("untraced", _after_the_trace), ("while traced", _while_traced))
     for name, way in ways:
         found = [way(*run) for run in runs]
         if all(found):
@@ -132,7 +132,7 @@ def _seconds(runs: Sequence[Run]) -> tuple[Optional[str], list[Optional[float]]]
     return None, [None, None]
 
 
-def _behind_the_trace(view: dict[str, Any], _: int, path: Path) -> Optional[float]:
+def _after_the_trace(view: dict[str, Any], _: int, path: Path) -> Optional[float]:
     """The median of the second half of those that ran there: what is new to a program comes before."""
     trace = path if path.is_file() else path / "trace" / f"rank{view['rank']['rank']:05d}.trace"
     steps = trace.with_suffix(".steps.json")
@@ -144,15 +144,15 @@ def _behind_the_trace(view: dict[str, Any], _: int, path: Path) -> Optional[floa
 
 
 def _while_traced(view: dict[str, Any], index: int, _: Path) -> Optional[float]:
-    """The median of the iterations behind the last capture, or the first one; the last has no end of its own."""
+    """The median of the iterations after the last capture, or the first one; the last has no end of its own."""
     report, phases = view["rank"]["devices"][index], view["devices"][index]["phases"]
     if view["rank"]["fingerprint"]["trace_mode"] == "fake":  # its times are those of making it
         return None
     begins: dict[int, int] = {}
     for segment, ns in zip(phases["segment"], phases["ns"]):
         begins.setdefault(segment, ns)
-    behind = max(1, report["graphs"]["captured_in"]) if report["graphs"] is not None else 1
+    last = max(1, report["graphs"]["captured_in"]) if report["graphs"] is not None else 1
     spans = [
-        begins[segment + 1] - begin for segment, begin in begins.items() if segment > behind and segment + 1 in begins
+        begins[segment + 1] - begin for segment, begin in begins.items() if segment > last and segment + 1 in begins
     ]
     return statistics.median(spans) / 1e9 if spans else None

@@ -8,16 +8,16 @@ from typing import Any, Optional
 
 from stalloc.core.sizes import size
 
-_BEHIND = 3  # iterations behind the one that captures: the plan repeats them
+_AFTER = 3  # iterations after the one that captures: the plan repeats them
 _MEGATRON_WARMUP = 3  # --cuda-graph-warmup-steps
 _MEGATRON_SWITCHES = ("--enable-cuda-graph", "--external-cuda-graph")
 _NOTHING = "nothing: STALLOC_GRAPHS=shared is the default"
 _TRACE_AGAIN = "trace once more, with this version"
 _WHY = {
     "late trace": "the trace began late, and what was captured before it is not known",
-    "unknown pools": "the trace does not tell where the blocks of the pools lie",
+    "unknown pools": "the trace does not show where the blocks of the pools lie",
     "no launch": "no launch of them is in the trace",
-    "captured late": "they are captured behind the iterations that the plan repeats",
+    "captured late": "they are captured after the iterations that the plan repeats",
     "kept": "all that graphs wrote is kept: what is freed outside of captures, or never",
     "order": "all is carried, and launches come in another order in each iteration",
     "fence": "most is held in a fence (evaluation, checkpoint), which may hide launches",
@@ -33,9 +33,9 @@ _HOW = {
 
 
 def finding(view: dict[str, Any], index: int) -> Optional[dict[str, Any]]:
-    """Of one device; None where nothing is captured, nor known to be behind the trace.
+    """The graphs of one device; None if nothing is captured, nor known to be after the trace.
 
-    `why`: lending saves no more; `how_to`: what to set; `told`: all of it, in lines. Bytes that the trace does not tell
+    `why`: lending saves no more; `how_to`: what to set; `told`: all of it, in lines. Bytes that the trace does not know
     are 0.
     """
     found = _find(view, index)
@@ -73,8 +73,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
         return [f"captured graphs: {found['why']}", f"set: {found['how_to']}"]
     pools = f"{found['pools']} {'pool' if found['pools'] == 1 else 'pools'}"
     parts = ((found["dead_bytes"], "free between launches"), (found["carried_bytes"], "carried to a later launch"))
-    told = ", ".join(f"{size(count)} {what}" for count, what in (*parts, (found["kept_bytes"], "kept")))
-    first = f"captured graphs: {found['graphs']} in {pools} of {size(found['pools_bytes'])}: {told}"
+    parts_text = ", ".join(f"{size(count)} {what}" for count, what in (*parts, (found["kept_bytes"], "kept")))
+    first = f"captured graphs: {found['graphs']} in {pools} of {size(found['pools_bytes'])}: {parts_text}"
     if found["unknown_pools"]:
         first += f"; {found['unknown_pools']} cannot be followed"
     return [first, _saved(found), f"set: {found['how_to']}"]
@@ -83,25 +83,25 @@ def _lines(found: dict[str, Any]) -> list[str]:
 def _saved(found: dict[str, Any]) -> str:
     held, apart, cycle = found["held_bytes"], found["held_apart_bytes"], found["cycle_saves_bytes"]
     if found["saves_bytes"]:
-        told = f"lending them between launches saves {size(found['saves_bytes'])}: {size(held)} held instead of"
-        return f"{told} {size(apart)}; no more, for {found['why']}"
+        start = f"lending them between launches saves {size(found['saves_bytes'])}: {size(held)} held instead of"
+        return f"{start} {size(apart)}; no more, for {found['why']}"
     if cycle:
-        told = f"lending them between launches saves nothing of the most that is held, {size(held)}, which is before"
+        start = f"lending them between launches saves nothing of the most that is held, {size(held)}, which is before"
         return (
-            f"{told} the iterations that the plan repeats; in these it saves {size(cycle)}, no more, for {found['why']}"
+            f"{start} the iterations that the plan repeats; there it saves {size(cycle)}, no more, for {found['why']}"
         )
     return f"lending them between launches saves 0 B: {found['why']}"
 
 
 def _how_to(view: dict[str, Any], limit: str, captured_in: int, lending: dict[str, Any]) -> str:
-    if limit == "captured late" or (limit == "no launch" and captured_in + _BEHIND > _iterations(view)):
+    if limit == "captured late" or (limit == "no launch" and captured_in + _AFTER > _iterations(view)):
         return _steps(captured_in)
     return _HOW.get(limit, _TRACE_AGAIN if lending["unknown_pools"] else _NOTHING)
 
 
-# What is captured in the k-th traced iteration is launched in those behind it.
+# What is captured in the k-th traced iteration is launched in those after it.
 def _steps(captured_in: int) -> str:
-    return f"STALLOC_TRACE_STEPS={captured_in + _BEHIND} when tracing, or more"
+    return f"STALLOC_TRACE_STEPS={captured_in + _AFTER} when tracing, or more"
 
 
 def _without_marks(view: dict[str, Any], index: int, pools: Optional[dict[str, Any]]) -> Optional[dict[str, Any]]:
@@ -111,7 +111,7 @@ def _without_marks(view: dict[str, Any], index: int, pools: Optional[dict[str, A
     warmup = _megatron_warmup(view["rank"]["fingerprint"]["command_line"])
     if warmup is None or view["devices"][index]["device"] < 0 or _iterations(view) > warmup:
         return None
-    why = f"captures are not in the trace: they come behind {warmup} iterations, {_iterations(view)} were traced"
+    why = f"captures are not in the trace: they come after {warmup} iterations, {_iterations(view)} were traced"
     return {**_EMPTY, "why": why, "how_to": _steps(warmup + 1)}
 
 

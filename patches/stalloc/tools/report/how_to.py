@@ -98,10 +98,10 @@ def split(config: Configuration) -> str:
         "context-parallel-size": "context_parallel_size",
         "expert-model-parallel-size": "expert_model_parallel_size",
     }
-    told = [f"--{word} {getattr(config, name)}" for word, name in words.items() if getattr(config, name) > 1]
+    words_of = [f"--{word} {getattr(config, name)}" for word, name in words.items() if getattr(config, name) > 1]
     if config.sequence_parallel:
-        told.append("--sequence-parallel")
-    return " ".join(told) or "no parallel sizes"
+        words_of.append("--sequence-parallel")
+    return " ".join(words_of) or "no parallel sizes"
 
 
 def _for_each(path: str, what: str) -> str:

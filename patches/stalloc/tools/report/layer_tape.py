@@ -60,12 +60,12 @@ def operations(config: Configuration) -> list[Operation]:
 
 
 def kept(config: Configuration) -> float:
-    """What a layer keeps of one micro-batch."""
+    """The tensors that a layer keeps of one micro-batch."""
     return sum(operation.kept for operation in operations(config))
 
 
 def worst_moment(config: Configuration) -> Moment:
-    """Of the backward pass of one layer."""
+    """The peak of the backward pass of one layer."""
     moments, freed = [], 0.0
     for operation in reversed(operations(config)):
         moments.append(Moment(operation.name, operation.backward, freed))
@@ -114,7 +114,7 @@ def _attention_half(config: Configuration) -> list[Step]:
 
 
 def _rotated(config: Configuration) -> float:
-    """Queries and keys after the rotation: copies, beside the projection that values are a view of."""
+    """Queries and keys after the rotation: copies, in addition to the projection that values are a view of."""
     if not config.rotary:
         return 0.0
     heads = config.num_attention_heads + config.num_query_groups
@@ -151,8 +151,8 @@ def _attention_by_scores(config: Configuration, projected: float, context: float
 
 
 def _made_anew(config: Configuration) -> tuple[float, float]:
-    """What megatron-core's local layers make in each layer, for all rows of a micro-batch, and keep: the causal mask,
-    and cosines and sines of the rotation, of queries and of keys."""
+    """The tensors that megatron-core's local layers make in each layer, for all rows of a micro-batch, and keep: the
+    causal mask, and cosines and sines of the rotation, of queries and of keys."""
     if not config.local_layers:
         return 0.0, 0.0
     table = config.width * config.kv_channels / config.micro_batch_size

@@ -33,9 +33,9 @@ def _rank_table(ranks: Sequence[dict[str, Any]]) -> list[str]:
         held = [row["native_bytes"], row["expandable_segments_bytes"], row["planned_bytes"], row["run_bytes"]]
         text = [size(value) if value else "-" for value in held]
         experts = [f"{row['tokens']:.0f}", f"{row['uneven']:.2f}"] if row["tokens"] is not None else ["-", "-"]
-        told = [size(row["dynamic_bytes"]), *(experts if with_tokens else []), row["peak_phase"]]
+        cells = [size(row["dynamic_bytes"]), *(experts if with_tokens else []), row["peak_phase"]]
         place = f" ({row['place']})" if row["place"] else ""
-        return [f"{row['rank']}{place}", size(row["peak_live_bytes"]), *text, *told]
+        return [f"{row['rank']}{place}", size(row["peak_live_bytes"]), *text, *cells]
 
     with_tokens = any(row["tokens"] is not None for row in ranks)
     header = ["rank", "peak live", "native holds", "expandable holds", "plan holds", "last run held", "dynamic, most"]
@@ -117,8 +117,8 @@ def _iterations(view: dict[str, Any], index: int) -> list[str]:
         for row in view["iterations"][index]
     )
     header = ["iteration", "peak", "dynamic, most", "dynamic requested", "tokens in experts", "busiest expert / mean"]
-    told = view["correlation"][index]
-    tail = [] if told is None else [f"Correlation of tokens and dynamic bytes: {told:.2f}.", ""]
+    correlation = view["correlation"][index]
+    tail = [] if correlation is None else [f"Correlation of tokens and dynamic bytes: {correlation:.2f}.", ""]
     return ["### What varies, by iteration", "", *_table(header, rows), *tail]
 
 
@@ -172,7 +172,7 @@ def _unused(view: dict[str, Any], index: int) -> list[str]:
     if not found:
         return []
     rows = (
-        (unused.told(row), unused.HOW[row["kind"]], unused.when(row), size(row["at_peak"]), size(row["saves_bytes"]))
+        (unused.worded(row), unused.HOW[row["kind"]], unused.when(row), size(row["at_peak"]), size(row["saves_bytes"]))
         for row in found[:_LARGEST]
     )
     table = _table(["blocks", "how", "for how long, at most", "of the peak", "lowers it by"], rows)
@@ -240,7 +240,7 @@ def _graph_needs(report: dict[str, Any]) -> list[str]:
     rows = [
         (
             graph["number"],
-            graph["pool"] or "not told apart",
+            graph["pool"] or "not distinguished",
             graph["launches"],
             *(size(graph[f"{key}_bytes"]) for key in ("dead", "carried", "kept")),
         )
@@ -267,7 +267,7 @@ def _graph_pools(drawn: dict[str, Any]) -> list[str]:
         return []
     rows = (
         (
-            pools["pool"][i] or "not told apart",
+            pools["pool"][i] or "not distinguished",
             drawn["roles"][pools["role"][i]],
             *(size(pools[key][i]) for key in ("most", "end", "idle_then")),
             pools["requests"][i],

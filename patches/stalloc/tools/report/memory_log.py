@@ -23,7 +23,7 @@ _LAYOUTS = (
 
 
 def render(view: dict[str, Any]) -> str:
-    """Of the first device."""
+    """The log of the first device."""
     return "\n".join(_lines(view)) + "\n"
 
 

@@ -9,7 +9,8 @@ from stalloc.tools.report import figures
 
 
 def trace_events(view: dict[str, Any], devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of the planner's JSON. A device is a process of the viewer; iterations and phases are threads of it."""
+    """The events of the planner's JSON. A device is a process of the viewer; iterations and phases are threads of
+    it."""
     rank = view["rank"]["rank"]
     events: list[dict[str, Any]] = []
     for number, device in enumerate(devices):

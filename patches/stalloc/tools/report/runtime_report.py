@@ -1,6 +1,6 @@
 """runtime_report.json with the keys of MemScope: runtime_trace, peak, top_events, comparisons, metadata.
 
-What it takes from hooks and torch.cuda's counters is here told by the marks of a trace: where steps, the optimizer and
+The marks of a trace replace its hooks and torch.cuda's counters: where steps, the optimizer and
 modules begin and end. Live bytes are rounded up to 512 for each block, as torch counts them. Reserved bytes are what
 was held while tracing, as far as that was recorded; else what is live.
 """
@@ -23,7 +23,7 @@ _ARGUMENTS = (
 
 
 def runtime_report(view: Mapping[str, Any], lines: Iterable[dict[str, Any]], top: int) -> dict[str, Any]:
-    """Of the view's first device.
+    """The report of the view's first device.
 
     Args:
         view: of the planner's report, with `estimate`.
@@ -170,9 +170,9 @@ class _Timeline:
     def _boundary(self, phase: str) -> None:
         self._add(("step", _STEP, phase, phase.replace("_", " ")), self._live, self._reserved())
 
-    def _add(self, told: tuple[str, str, str, str], live: int, held: int) -> None:
-        """`told`: type, module, phase and notes; bytes from before."""
-        kind, module, phase, notes = told
+    def _add(self, texts: tuple[str, str, str, str], live: int, held: int) -> None:
+        """`texts`: type, module, phase and notes; bytes from before."""
+        kind, module, phase, notes = texts
         now, reserved = self._live, self._reserved()
         self.events.append(
             Event(
@@ -212,7 +212,7 @@ def _metadata(view: Mapping[str, Any], device: int) -> dict[str, str]:
 
 
 def _comparisons(view: Mapping[str, Any], peak: int) -> dict[str, float]:
-    """With the estimate, where there is one."""
+    """Appends the estimate, if there is one."""
     found = {"runtime_peak_memory_bytes": float(peak)}
     static = next((row["estimate"] for row in view.get("estimate") or () if row["name"] == "peak"), 0)
     if static:
@@ -230,7 +230,7 @@ def top_table(report: Mapping[str, Any]) -> str:
     rows: list[tuple[object, ...]] = [header, ("---",) * len(header)]
     for event in report["top_events"]:
         bytes_of = (event[key] for key in ("mem_allocated_after", "mem_reserved_after", "delta_allocated"))
-        told = (event[key] for key in ("step", "event_type", "module", "phase"))
-        rows.append((*told, *(("-" if count < 0 else "") + size(abs(count)) for count in bytes_of)))
+        texts = (event[key] for key in ("step", "event_type", "module", "phase"))
+        rows.append((*texts, *(("-" if count < 0 else "") + size(abs(count)) for count in bytes_of)))
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
     return "\n".join(["", "## Top events", "", *lines, ""])

@@ -1,4 +1,4 @@
-"""Which view a command is about: a run's directory or a trace, and a rank of it."""
+"""Chooses the view that a command is about: a run's directory or a trace, and a rank of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stalloc.tools.report import collect
 
 
 def view_of(path: Path, rank: Optional[int], options: Optional[collect.ViewOptions] = None) -> dict[str, Any]:
-    """Of a trace, or of a directory's rank: the one with the highest peak if none is named. CollectError."""
+    """The view of a trace, or of a directory's rank: the one with the highest peak by default. CollectError."""
     options = options or collect.ViewOptions()
     if path.is_file():
         return collect.view(collect.RankFiles(0, path, None, None), options)

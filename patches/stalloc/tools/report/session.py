@@ -17,19 +17,19 @@ class CollectError(Exception):
 
 
 class Session:
-    """`with Session(trace) as session: session.ask("view")`. The trace is read by the first question, once. One thread.
+    """`with Session(trace) as session: session.query("view")`. The first query reads the trace, once. One thread.
 
     Args:
         trace: the file; None: for questions that need none.
-        beside: of the same program with another micro-batch, `ratio` times as large.
+        second: a trace of the same program with another micro-batch, `ratio` times as large.
     Raises:
         CollectError: the planner is missing, or cannot be started.
     """
 
-    def __init__(self, trace: Optional[Path] = None, beside: Optional[Path] = None, ratio: float = 0.0) -> None:
+    def __init__(self, trace: Optional[Path] = None, second: Optional[Path] = None, ratio: float = 0.0) -> None:
         words = ["stalloc", "serve", *([] if trace is None else [str(trace)])]
-        if beside is not None:
-            words += [f"--beside={beside}", f"--ratio={ratio!r}"]
+        if second is not None:
+            words += [f"--beside={second}", f"--ratio={ratio!r}"]
         try:
             self._program = library.find_or_raise(library.PLANNER_NAME)
             self._process = subprocess.Popen(
@@ -44,7 +44,7 @@ class Session:
         except (library.LibraryError, OSError) as error:
             raise CollectError(str(error)) from error
 
-    def ask(self, request: str, **values: Any) -> Any:
+    def query(self, request: str, **values: Any) -> Any:
         """The answer. CollectError with the planner's words where it has none, or ends."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None

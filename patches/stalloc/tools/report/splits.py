@@ -1,4 +1,4 @@
-"""How a Megatron-LM model could be split over GPUs, each split estimated (estimate.py). Bytes.
+"""The splits of a Megatron-LM model over GPUs, each estimated (estimate.py). Bytes.
 
 Splits of tensor, pipeline, context and expert parallelism that the configuration allows; data parallelism takes the
 rest. The global batch stays. Sequence parallelism goes with tensor parallelism, interleaving where the pipeline stays.
@@ -26,7 +26,7 @@ class Split:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """What a split costs: none of these is more in one than in another that is better."""
+        """The costs of a split: none is higher in a better split."""
         config = self.config
         parts = (config.tensor_model_parallel_size, config.context_parallel_size, config.expert_model_parallel_size)
         return (*parts, self.bubble)

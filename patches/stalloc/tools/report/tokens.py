@@ -1,6 +1,6 @@
-"""How many tokens experts got, beside what that made of memory.
+"""The tokens that experts received, against the memory that they used.
 
-Tokens are those that stalloc.megatron notes beside a trace (train/marking/experts.py), or that Megatron-LM writes
+Tokens are those that stalloc.megatron writes next to a trace (train/marking/experts.py), or that Megatron-LM writes
 with --save-tokens-per-expert-interval: SAVE/tokens_per_expert/rank0.jsonl, a line for each iteration and layer,
 {"iter": 100, "block": "decoder", "layer": 3, "tpe": [[128, 64], [96, 80]]}; tpe has a list for each micro-batch, with a
 number for each expert of the rank, and iterations count from 1; here from 0.
@@ -42,7 +42,7 @@ def read_tokens(directory: Path, rank: int) -> dict[int, dict[str, float]]:
 
 
 def known_ranks(directory: Path) -> list[int]:
-    """Those that have a file. CollectError if none has: the directory is another one, or Megatron-LM wrote none."""
+    """The ranks that have a file. CollectError if none has: it is another directory, or Megatron-LM wrote none."""
     names = (directory / "tokens_per_expert").glob("rank*.jsonl"), directory.glob("rank*.jsonl")
     matches = [re.fullmatch(r"rank(\d+)\.jsonl", path.name) for found in names for path in found]
     ranks = sorted({int(match[1]) for match in matches if match})
@@ -55,7 +55,7 @@ def known_ranks(directory: Path) -> list[int]:
 
 
 def iteration_rows(drawn: dict[str, Any], tokens: Mapping[int, dict[str, float]]) -> list[dict[str, Any]]:
-    """Of one device: each iteration's peak, what varies in it, and its tokens (None where they are not known)."""
+    """For one device: each iteration's peak, its varying bytes, and its tokens (None if they are not known)."""
     table = drawn["iterations"]
     rows = []
     for values in list(zip(*table.values()))[1:]:  # without the set-up

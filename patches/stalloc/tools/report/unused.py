@@ -16,7 +16,7 @@ _NUMBERS = ("bytes", "count", "events", "ns", "byte_seconds", "at_peak", "peak",
 
 
 def rows(view: dict[str, Any], index: int) -> list[dict[str, Any]]:
-    """Of one device, by what avoiding them saves: groups of blocks that are alike."""
+    """Unused blocks of one device in groups of like blocks, by what avoiding them saves."""
     drawn = view["devices"][index]
     table = drawn["unused"]
     if table is None:
@@ -39,8 +39,8 @@ def rows(view: dict[str, Any], index: int) -> list[dict[str, Any]]:
     ]
 
 
-def told(row: dict[str, Any]) -> str:
-    """What the block is and where it comes from: "activations of 4.00 MiB, 12 times, in F 0, blocks.*.mlp"."""
+def worded(row: dict[str, Any]) -> str:
+    """The block and its origin: "activations of 4.00 MiB, 12 times, in F 0, blocks.*.mlp"."""
     times = f", {row['count']} times" if row["count"] > 1 else ""
     places = [row["phase"], row["layer"], row["tensor"], row["call_site"]]
     return f"{row['class']} of {size(row['bytes'])}{times}: " + ", ".join(place for place in places if place)
@@ -57,13 +57,13 @@ def when(row: dict[str, Any]) -> str:
 
 
 def summary(view: dict[str, Any], index: int) -> Iterator[tuple[str, int]]:
-    """What the peak of the run would be, by what is done."""
+    """The peak that the run would have, by each change."""
     drawn = view["devices"][index]
     table = drawn["unused"]
     if table is None:
         return
     yield "every block allocated at its first use", table["early_peak"]
-    yield "freed behind its last", table["late_peak"]
+    yield "freed after its last", table["late_peak"]
     yield "both", table["early_and_late_peak"]
     yield "away where it is idle for long (a bound)", table["idle_peak"]
 

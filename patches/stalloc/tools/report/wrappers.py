@@ -1,6 +1,6 @@
 """Names of modules and tensors without the wrappers around a model, which say nothing: they are long, and alike.
 
-"DistributedDataParallel#3.module.module.decoder.layers.2.mlp" is told as "#3 decoder.layers.2.mlp": the third model of
+"DistributedDataParallel#3.module.module.decoder.layers.2.mlp" is shown as "#3 decoder.layers.2.mlp": the third model of
 the process, here the third chunk of a pipeline's stage.
 """
 

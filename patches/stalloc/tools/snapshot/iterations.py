@@ -1,4 +1,5 @@
-"""Where a history's iterations begin, by the period with which its requests repeat (planner/analysis/period.h)."""
+"""Finds where a history's iterations begin, by the period with which its requests repeat
+(planner/analysis/period.h)."""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ def find_cut(sizes: Sequence[int], live_before: Sequence[int]) -> Cut:
 
     `live_before` has the bytes that are live before each request, and may have those in the end, too: an iteration
     begins where least is live, which is after the optimizer. What comes before the first cut is set-up (and warm-up,
-    where it asks for something else).
+    where it requests something else).
     """
     with Session() as session:
-        found = session.ask("period", sizes=sizes, live_before=live_before)
+        found = session.query("period", sizes=sizes, live_before=live_before)
     return Cut(found["begins"], None if found["pile"] is None else Pile(**found["pile"]))
 
 

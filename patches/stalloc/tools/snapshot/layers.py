@@ -40,17 +40,17 @@ def from_ranges(snapshot: Snapshot, passes: Sequence[Mark], loops: tuple[str, ..
         end = len(times) if found.end_us is None else bisect_left(times, found.end_us)
         if begin == end:
             continue
-        told = _OF_PASS.match(found.name)
+        of_pass = _OF_PASS.match(found.name)
         around = passes[bisect_right(starts, begin) - 1] if starts and starts[0] <= begin else None
         inside = around is not None and around.kind == "microbatch" and around.edge == "begin"
-        which = told["which"] if told else around.which if around is not None and inside else "-"
-        name = " ".join((told["name"] if told else found.name).split())
+        which = of_pass["which"] if of_pass else around.which if around is not None and inside else "-"
+        name = " ".join((of_pass["name"] if of_pass else found.name).split())
         marks += [Mark(begin, "layer", "begin", which, name=name), Mark(end, "layer", "end", which, name=name)]
     return marks
 
 
 def from_words(events: Sequence[Event]) -> list[Mark]:
-    """What a program says of its blocks (torch.cuda.memory's user_metadata), as long as it says the same."""
+    """A program's note on its blocks (torch.cuda.memory's user_metadata), as long as it says the same."""
     marks: list[Mark] = []
     words = ""
     for at, event in enumerate(events):
@@ -65,10 +65,10 @@ def from_words(events: Sequence[Event]) -> list[Mark]:
 
 
 def from_stacks(events: Sequence[Event], passes: Sequence[Mark]) -> list[Mark]:
-    """Of forward passes alone: autograd's threads have no stacks."""
+    """The layers of forward passes alone: autograd's threads have no stacks."""
     marks: list[Mark] = []
-    behind = [*(mark.before for mark in passes[1:]), len(events)]
-    for mark, end in zip(passes, behind):
+    ends = [*(mark.before for mark in passes[1:]), len(events)]
+    for mark, end in zip(passes, ends):
         if mark.kind == "microbatch" and mark.edge == "begin" and mark.which == "F":
             marks += _of_pass(events, mark.before, end)
     return marks
@@ -114,7 +114,7 @@ class _Calls:
         return self._path
 
     def names(self, path: tuple[Call, ...]) -> Iterator[str]:
-        """Of the layer, and those that hold it, the outermost first."""
+        """The names of the layer and of those that hold it, the outermost first."""
         name = ""
         for depth, ((file, line), count) in enumerate(path):
             name += ("." if name else "") + (f"{file}:{line}" if line else file)

@@ -16,7 +16,7 @@ class Mark:
     name: str = ""  # of a layer
 
     def order(self) -> tuple[int, bool, int]:
-        """Where it goes: ends before begins; what is outside begins first and ends last."""
+        """Its order: ends before begins; outer ranges begin first and end last."""
         begins = self.edge == "begin"
         depth = _OUTSIDE.index(self.kind) if self.kind in _OUTSIDE else len(_OUTSIDE)
         return self.before, begins, depth if begins else -depth

@@ -9,7 +9,7 @@ _APART = ", "
 
 
 def written(role: str, names: Sequence[str]) -> str:
-    """As "parameter: GPT.up.weight, GPT.up.bias"; empty without a name."""
+    """The names, as "parameter: GPT.up.weight, GPT.up.bias"; empty without a name."""
     return f"{role or _ROLES[-1]}: {_APART.join(names)}" if names else ""
 
 

@@ -77,14 +77,14 @@ def _iterations(snapshot: Snapshot, annotation: Optional[str]) -> _Found:
     named = [found for found in snapshot.annotations if found.name.startswith(annotation or steps.STEP)]
     ends = [bisect_left(times, found.end_us or 0) for found in steps.ranges_of_steps(named)]
     by_ranges = steps.spans_of_steps(events, ends)
-    told = f'annotations "{steps.STEP}"'
+    source = f'annotations "{steps.STEP}"'
     if annotation is not None or (by_ranges is not None and (by_ranges.complete > 1 or len(ends) == 1)):
-        return _named(by_ranges, told) if by_ranges is not None else _Found(_NOTHING)
+        return _named(by_ranges, source) if by_ranges is not None else _Found(_NOTHING)
     by_period = _from_period(events)
     if by_period.spans.begins:
         return by_period
     if by_ranges is not None:
-        return _named(by_ranges, told)
+        return _named(by_ranges, source)
     by_stacks = steps.spans_of_steps(events, steps.ends_of_steps(events))
     return _named(by_stacks, "the optimizer's steps in Python stacks") if by_stacks is not None else by_period
 

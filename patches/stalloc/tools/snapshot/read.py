@@ -125,7 +125,7 @@ class _Reader:
                 held += _HELD_SIGN[action] * entry["size"]
                 events.append(Event("held", device, time_us, size=max(0, held)))
             elif action == "oom":
-                self.notes.append(f"device {device} ran out of memory: {entry['size']} bytes were asked for")
+                self.notes.append(f"device {device} ran out of memory: {entry['size']} bytes were requested")
         return events
 
     # Freed without having been allocated in the history, or live in the end without it.

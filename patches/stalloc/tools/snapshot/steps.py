@@ -1,4 +1,4 @@
-"""Iterations that end with an optimizer's step, as ranges or Python stacks tell of it; one is enough."""
+"""Iterations that end with an optimizer's step, as ranges or Python stacks show it; one is enough."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _OF_OPTIMIZER = ("step", "zero_grad")
 
 @dataclasses.dataclass(frozen=True)
 class Spans:
-    """Of iterations, as indices into the events; `ends` are one past the last event."""
+    """Ranges of iterations, as indices into the events; `ends` are one past the last event."""
 
     begins: list[int]
     ends: list[int]  # one for each iteration that ran to its end
 
     @property
     def complete(self) -> int:
-        """As far as it is known."""
+        """The source, as far as it is known."""
         return len(self.ends or self.begins)
 
 
 def ranges_of_steps(annotations: Sequence[Annotation]) -> list[Annotation]:
-    """Those that end an iteration. Of several optimizers in turn it is the last one's."""
+    """The steps that end an iteration: of several optimizers that alternate, those of the last one."""
     steps = [found for found in annotations if found.name.startswith(STEP) and found.end_us is not None]
     often = Counter(found.name for found in steps)
     most = max(often.values(), default=0)
@@ -47,7 +47,7 @@ def function_of(name: str) -> str:
 
 
 def ends_of_steps(events: Sequence[Event]) -> list[int]:
-    """Where requests of an optimizer, by their stacks, give way to others, or to the end."""
+    """The ends of an optimizer's requests, by their stacks."""
     ends: list[int] = []
     inside = False
     for at, event in enumerate(events):
@@ -63,7 +63,7 @@ def spans_of_steps(events: Sequence[Event], ends: Sequence[int]) -> Optional[Spa
     """Iterations between the ends of steps; None where there is none.
 
     Steps that are taken while the backward pass goes on (an optimizer for each parameter) are one iteration's: what is
-    live behind each does not come back to the same level.
+    live after each does not come back to the same level.
     """
     requests = [0]
     for event in events:
@@ -88,13 +88,13 @@ def spans_of_steps(events: Sequence[Event], ends: Sequence[int]) -> Optional[Spa
 
 
 def beginning_at_end(events: Sequence[Event]) -> list[int]:
-    """Where the next iteration would begin, if blocks are freed behind the last request: by the program then (gradients
+    """The beginning of the next iteration, if blocks are freed after the last request: by the program then (gradients
     are dropped), and not by its exit, as a planner would take it."""
     return [len(events)] if events and events[-1].kind == "free" else []
 
 
-def left_behind(events: Sequence[Event], begin: int, end: int) -> int:
-    """Bytes by which an iteration lifts what is live, behind the frees that follow it."""
+def growth_of(events: Sequence[Event], begin: int, end: int) -> int:
+    """Bytes by which an iteration raises the live bytes, after the frees that follow it."""
     after = next((at for at in range(end, len(events)) if events[at].kind == "alloc"), len(events))
     live = list(live_bytes(events[:after]))
     return live[-1] - live[begin]
@@ -116,7 +116,7 @@ def live_bytes(events: Sequence[Event]) -> Iterator[int]:
 
 
 def first_request(events: Sequence[Event], end: int) -> int:
-    """Where the iteration begins that ends with events[end - 1].
+    """The beginning of the iteration that ends with events[end - 1].
 
     Set-up leaves blocks that stay, an iteration takes others. So it begins with the first of those that are gone in
     the end, as long as some of them are live, up to the time when most of them are: at least half of the most.
@@ -129,7 +129,7 @@ def first_request(events: Sequence[Event], end: int) -> int:
     return begin + next(empty, 0)
 
 
-# Bytes behind each event from `begin` on, of blocks that are gone at `end`; with those of before, as 0 before them.
+# Live bytes after each event from `begin` on, of blocks that are gone at `end`; with those of before, as 0 before them.
 def _passing(events: Sequence[Event], begin: int, end: int) -> list[int]:
     allocated: dict[tuple[int, int], int] = {}
     change = [0] * (end - begin + 1)

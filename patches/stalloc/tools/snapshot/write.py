@@ -1,9 +1,9 @@
 """A trace as a snapshot, which PyTorch's memory_viz opens and `stalloc import` reads.
 
-A trace has no addresses. Blocks get some here: the last one that was freed with the same size, else behind all others.
+A trace has no addresses. Blocks get some here: the last one that was freed with the same size, else after all others.
 The segment that holds them is therefore larger than what any allocator would reserve.
 
-What the page of memory_viz (torch/utils/viz/MemoryViz.js) asks for beyond PyTorch's own readers: a pickle of a protocol
+What the page of memory_viz (torch/utils/viz/MemoryViz.js) requires beyond PyTorch's own readers: a pickle of a protocol
 from 2 to 4; blocks that fill their segment, in order; and, where entries have a category, one that is called unknown.
 By category it colours blocks.
 """

@@ -1,4 +1,5 @@
-"""STALLOC_MODE=Auto: a run traces its first iterations, has a plan made beside it, and takes it up between two others.
+"""STALLOC_MODE=Auto: a run traces its first iterations, has a plan made meanwhile, and takes it up between two later
+ones.
 
 Until then weights and the optimizers' state lie together in an arena without a plan, and stay there; everything else is
 PyTorch's own allocator's (allocator/runtime/set_up_window.h).
@@ -9,16 +10,16 @@ PyTorch's own allocator's (allocator/runtime/set_up_window.h).
     planned --its first iterations request other things than the plan's run did--> planned, with another run's plan
                                        or else, where no known run is that one     tracing
 
-A start that begins with a plan is traced as well until its first iterations have told whether the plan is its own
+A start that begins with a plan is traced as well until its first iterations have shown whether the plan is its own
 (run_choice.py): where it is not, nothing of the run's beginning is missing.
 
 A run whose graphs were captured after its traced iterations is traced for longer in its next start (late_graphs.py).
-A run that asks for other sizes than its plan has is traced anew, and takes another plan up; seldom, so that it costs
+A run that requests other sizes than its plan has is traced anew, and takes another plan up; seldom, so that it costs
 nothing.
 
 Each start has a folder of its own for its trace and the plans made of it (run_files.py). The planner, a process of its
 own, makes the run's plan and then one of the run from its beginning, which it leaves in the run's directory: the next
-start is served from it at once. No process waits for a planner at its end, unless STALLOC_AUTO_WAIT=1 asks for it.
+start is served from it at once. No process waits for a planner at its end, unless STALLOC_AUTO_WAIT=1 requests it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from typing import Any, Optional
 
 from stalloc.core import log, run_files, sizes
 from stalloc.core.library import Library
-from stalloc.core.outcome import LEAST_TOLD_BYTES, NO_ITERATION, outcome_of, shown
+from stalloc.core.outcome import LEAST_REPORTED_BYTES, NO_ITERATION, outcome_of, shown
 from stalloc.core.run_files import Identity, Paths, identity
 from stalloc.core.run_status import RunStatus
 from stalloc.train.auto.late_graphs import LateGraphs
-from stalloc.train.auto.own_plan import OwnPlan, Told
+from stalloc.train.auto.own_plan import Match, OwnPlan
 from stalloc.train.auto.planner import Planner, Preparation
 from stalloc.train.auto.run_choice import Choice
 from stalloc.train.marking.first_forward import FirstForward
@@ -45,7 +46,7 @@ from stalloc.train.marking.marks import Marker
 TRACED_ITERATIONS = 6  # where STALLOC_TRACE_STEPS does not say
 _MOST_REFUSALS = 5  # iterations in a row in which the plan cannot be taken up: somebody captures a graph
 _SEARCH_SECONDS = 4  # a run that waits for its plan gains more by an early one
-_MOST_PLANS = 4  # in one run: the library has room for no more
+_MOST_PLANS = 4  # in one run: the library has space for no more
 _LOOK_EVERY = 4  # iterations, for whether the run still is what was planned; a further plan is given twice as many
 
 _LAST_ITERATION_SECONDS = 0.1
@@ -56,7 +57,7 @@ ENDED = "ended"  # before there was a plan
 
 
 class Auto:
-    """One process's way from its trace to its plan. Any thread may tell of iterations.
+    """One process's way from its trace to its plan. Any thread may report iterations.
 
     Args:
         choice: of the run that this start is one of.
@@ -78,7 +79,7 @@ class Auto:
         self._paths = paths
         self._waits = waits
         self._taken = taken
-        self._own = OwnPlan(library, paths, choice, self._tell_moved)
+        self._own = OwnPlan(library, paths, choice, self._report_moved)
         self._guard = threading.RLock()  # guards all below
         self._inside = False  # an iteration's end is being seen to
         self._over = False
@@ -97,7 +98,7 @@ class Auto:
         self._planning_seconds: Optional[float] = None  # once the plan is there
         self._refusals = 0
         self._first_forward: Optional[FirstForward] = None
-        self._told_of_plan = True  # that it begins with an earlier start's, and which
+        self._reported_plan = True  # that it begins with an earlier start's, and which
         # None: there is nowhere to keep it, which was said.
         self._status = RunStatus(paths.status, paths.rank) if paths.start.kept else None
         self.stage = TRACING
@@ -110,7 +111,7 @@ class Auto:
         elif loaded:
             self._plans = 1
             self._enter(PLANNED, plan=str(paths.first_plan), iteration=0)
-            self._told_of_plan = False
+            self._reported_plan = False
             log.debug(f"begins with the plan of an earlier start: {shown(paths.first_plan)}")
         else:
             self._await_trace(0)
@@ -139,8 +140,8 @@ class Auto:
             self._first_forward = None
         if self._own.undecided and self.stage in (TRACING, PLANNED):
             self._choose()
-        if self._plans and not (self._told_of_plan or self._own.undecided):
-            self._told_of_plan = True
+        if self._plans and not (self._reported_plan or self._own.undecided):
+            self._reported_plan = True
             log.info(f"is served from the plan of an earlier start of this run: {shown(self._paths.first_plan)}")
         if self._own.kept is not None:
             self._take_kept(self._own.kept, iteration)
@@ -158,16 +159,16 @@ class Auto:
     # Whose plan it is -------------------------------------------------------------------------------------------------
 
     def _choose(self) -> None:
-        """The first iterations tell whether the plan that serves is this run's, or which known run's plan is."""
+        """Finds by the first iterations whether the serving plan is this run's, or which known run's plan is."""
         stats = self._library.stats()
         if self.stage == PLANNED and not stats.get("plan_loaded"):  # it is of another device, which had to be seen
             self._own.plan_is_loaded(False)
             self._plans = 0
             self._await_trace(0)
-        told = self._own.look(stats, self._finished) if self._own.undecided else Told.NOTHING
-        if told is Told.NOBODYS and self.stage == PLANNED:
+        match = self._own.look(stats, self._finished) if self._own.undecided else Match.NOTHING
+        if match is Match.NOBODYS and self.stage == PLANNED:
             self._trace_instead()
-        elif told is Told.OWN and self._own.keeps_trace and not self._own.undecided and self.stage == PLANNED:
+        elif match is Match.OWN and self._own.keeps_trace and not self._own.undecided and self.stage == PLANNED:
             self._trace_for_graphs()
 
     def _trace_for_graphs(self) -> None:
@@ -175,7 +176,7 @@ class Auto:
         self._await_trace(0)
         log.debug(f"{self._to_trace} iterations are traced for a plan that knows the run's captured graphs")
 
-    def _tell_moved(self) -> None:
+    def _report_moved(self) -> None:
         """The run is another one than it seemed."""
         self._taken = None  # the plan there is another run's, and stays
         if self._status is not None:
@@ -196,7 +197,7 @@ class Auto:
         self._refusals = 0
         self._look_at = self._finished + (_LOOK_EVERY << self._plans)
         self._enter(PLANNED, plan=str(kept.plan), iteration=iteration + 1)
-        self._told_of_plan = True
+        self._reported_plan = True
         whose = "is served from the plan of an earlier start that requested the same"
         log.info(f"{whose}, from iteration {iteration + 1} on: {shown(kept.plan)}")
 
@@ -204,7 +205,7 @@ class Auto:
         """No known plan is this run's."""
         self._library.drop_plan()
         self._taken = None
-        self._told_of_plan = True
+        self._reported_plan = True
         self._plans = 0
         if _has_begun(self._library.stats()):
             self._await_trace(0)
@@ -241,7 +242,7 @@ class Auto:
         )
 
     def _plan(self) -> Planner:
-        """Of the first trace one for the next start as well, where that can be kept."""
+        """Plans the first trace for the next start as well, if that can be kept."""
         paths, options = self._planned_in, ["--running", f"--time-limit={_SEARCH_SECONDS}"]
         first = paths is self._paths and self._start.kept
         if first:
@@ -279,8 +280,8 @@ class Auto:
             predicted_efficiency=efficiency,
         )
         forecast = f", predicted E {100 * efficiency:.1f} %" if self._plans == 1 else ""
-        tell = log.info if self._plans == 1 else log.debug
-        tell(
+        say = log.info if self._plans == 1 else log.debug
+        say(
             f"is served from {'its' if self._plans == 1 else 'another'} plan from iteration {iteration + 1} on: arena "
             f"{sizes.size(arena)}{forecast}, planned in {seconds:.1f} s, taken up in {pause * 1000:.0f} ms"
         )
@@ -300,10 +301,10 @@ class Auto:
         if self._plans == 1:
             self._first_was_given_up = bool(stats.get("gave_up"))
         self._await_trace(self._trace_anew())
-        log.debug(f"asks for other sizes than its plan has: {self._to_trace} iterations are traced anew")
+        log.debug(f"requests other sizes than its plan has: {self._to_trace} iterations are traced anew")
 
     def _trace_anew(self) -> int:
-        """Of the middle of the run. Iterations that are over."""
+        """Ends a trace from the middle of the run. `finished`: iterations that are over."""
         self._planned_in = self._paths.again()
         self._library.trace_again(self._planned_in.trace)
         return self._finished
@@ -339,7 +340,7 @@ class Auto:
     # The end of the process ------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Nothing is waited for, but where the run waits for its plan."""
+        """Waits for nothing, unless the run waits for its plan."""
         try:
             self._finish()
         finally:
@@ -358,7 +359,7 @@ class Auto:
         has_run = bool(self._finished or stats.get("requests"))  # else all is that of the ranks that it has started
         if has_run and self.stage in (TRACING, PLANNING):
             self._ended_early(stats.get("peak_live_bytes", 0), goes_on)
-        self._tell_outcome(stats)
+        self._report_outcome(stats)
         if not goes_on:
             self._leave(has_run)
 
@@ -387,10 +388,10 @@ class Auto:
                 self._paths.plan.unlink(missing_ok=True)
 
     def _ended_early(self, peak: int, goes_on: bool) -> None:
-        """Tells why there was no plan, or no further one."""
+        """Reports why there was no plan, or no further one."""
         if self._finished == 0:
             why = NO_ITERATION
-            if peak >= LEAST_TOLD_BYTES:
+            if peak >= LEAST_REPORTED_BYTES:
                 log.info(f"has nothing to plan: {why}")
         elif self.stage == TRACING:
             why = f"before {self._to_trace} iterations were traced"
@@ -400,7 +401,7 @@ class Auto:
                 log.info(f"ended {why}; it is made for the next start")
         self._enter(ENDED, why=why)
 
-    def _tell_outcome(self, stats: dict[str, Any]) -> None:
+    def _report_outcome(self, stats: dict[str, Any]) -> None:
         if self.stage != PLANNED or stats.get("gave_up") or stats.get("degraded"):
             return
         planned_here = self._planner is not None

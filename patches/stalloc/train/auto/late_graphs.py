@@ -1,6 +1,6 @@
 """Graphs that a run captures after its traced iterations: its next start is traced until they are launched.
 
-What a plan does not know of graphs' pools it cannot use. How long the run has to be traced is kept beside its plans:
+A plan cannot use pools of graphs that it does not know. The needed length of the trace is kept next to its plans:
 
     {"captured_by": 12, "traced": 6}     graphs came up to iteration 12, the plan knows what came up to iteration 6
 
@@ -22,7 +22,7 @@ _MOST = 64  # iterations: a trace of more costs more than it brings
 
 
 class LateGraphs:
-    """Of one start.
+    """The late graphs of one start.
 
     Args:
         wanted: False: the user has said how many iterations are traced, or nothing is kept.
@@ -37,7 +37,7 @@ class LateGraphs:
 
     @property
     def iterations(self) -> int:
-        """That a trace from the run's beginning lasts for these graphs; 0: as long as any other."""
+        """The iterations of a trace from the run's beginning that covers these graphs; 0: as many as usual."""
         return self._captured_by + _LAUNCHES if 0 < self._captured_by <= _MOST else 0
 
     @property
@@ -67,7 +67,7 @@ class LateGraphs:
         return sum(pool["captures"] for pool in self._library.graphs().get("pools", ()))
 
     def _read(self) -> tuple[int, int]:
-        """Of what is missing or unreadable nothing is known, which costs a trace."""
+        """Reads the file. A missing or unreadable one costs a trace."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             found = json.loads(self._paths.late_graphs.read_text(encoding="utf-8"))
             return int(found["captured_by"]), int(found["traced"])

@@ -1,6 +1,6 @@
 """Sees to it that a start under STALLOC_MODE=Auto is served from its own plan, and leaves one where the next finds it.
 
-What a start requests tells which run it is one of (run_choice.py). Where that is another run than the one that it
+The requests of a start show which run it is one of (run_choice.py). Where that is another run than the one that it
 began in, its folder, its status and its summary go there. Called with Auto's guard held.
 """
 
@@ -18,8 +18,8 @@ from stalloc.train.auto.planner import Preparation
 from stalloc.train.auto.run_choice import Candidate, Choice
 
 
-class Told(enum.Enum):
-    """What the iterations so far tell of the plan that serves."""
+class Match(enum.Enum):
+    """The result of the iterations so far for the serving plan."""
 
     NOTHING = "nothing"
     OWN = "own"
@@ -28,7 +28,7 @@ class Told(enum.Enum):
 
 
 class OwnPlan:
-    """Of one start.
+    """The choice of one start.
 
     Args:
         moved: called when the start has become another run's.
@@ -55,24 +55,24 @@ class OwnPlan:
         self._served_from = self._paths.directory if loaded else None
         self.keeps_trace = self.keeps_trace and loaded
 
-    def look(self, stats: dict[str, Any], finished: int) -> Told:
+    def look(self, stats: dict[str, Any], finished: int) -> Match:
         """After so many iterations."""
         if stats.get("left_plan") and self.kept is None and not self._took:
             self._served_from = None
         found = self._choice.look(self._signature(stats, finished), finished)
         if found is None:
-            return Told.NOTHING
+            return Match.NOTHING
         if found.candidate is None:
             self.kept, self.keeps_trace = None, False
-            return Told.NOBODYS
+            return Match.NOBODYS
         if found.candidate.directory == self._served_from:
             if self.kept is None:
                 self._confirm_if_decided()
-            return Told.OWN
+            return Match.OWN
         self.keeps_trace = False
         if self._goes_over_to(found.candidate):
-            return Told.KNOWN
-        return Told.NOTHING if self._choice.open else Told.NOBODYS
+            return Match.KNOWN
+        return Match.NOTHING if self._choice.open else Match.NOBODYS
 
     def took(self) -> None:
         """What was prepared is taken up."""

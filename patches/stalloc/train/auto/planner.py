@@ -1,8 +1,8 @@
 """The planner alongside a run: a process of its own session, which holds nothing of the run's but its folder's lock.
 
 It outlives the run where that ends first, and keeps its plan for the next start (planner/cli/start_folder.h). A process
-that holds CUDA is not forked for it, and it inherits no descriptor: whoever waits for the run's sockets and pipes to be
-closed does not wait for a planner.
+that holds CUDA is not forked for it, and it inherits no descriptor: a process that waits for the run's sockets and
+pipes to be closed does not wait for a planner.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Planner:
             return
         with contextlib.suppress(OSError):  # of this thread alone, where the system knows such
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
-        with contextlib.suppress(RuntimeError):  # who takes the plan up is told the same
+        with contextlib.suppress(RuntimeError):  # taking the plan up reports the same
             self._prepare(self._plan)
 
     def _end_niceness(self) -> None:
@@ -102,7 +102,7 @@ class Planner:
 
     @property
     def code(self) -> Optional[int]:
-        """Of its exit, or minus a signal; None as long as it runs."""
+        """Its exit code, or minus a signal; None as long as it runs."""
         with self._guard:
             return self._reaped()
 
@@ -110,7 +110,7 @@ class Planner:
         return self.code is None
 
     def await_end(self) -> None:
-        """Of the process, which plans for the next start after it has made the run's plan."""
+        """The status of the process, which plans for the next start after it has made the run's plan."""
         while self.running():
             time.sleep(_LOOK_SECONDS / 5)
 
@@ -148,7 +148,7 @@ class Planner:
 
 
 class Preparation:
-    """A plan that is there is made ready to be taken up, beside the run."""
+    """Prepares an existing plan to be taken up, while the run goes on."""
 
     def __init__(self, plan: Path, prepare: Callable[[Path], None]) -> None:
         self.plan = plan
@@ -156,7 +156,7 @@ class Preparation:
         self._thread.start()
 
     def _run(self, prepare: Callable[[Path], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # who takes the plan up is told the same
+        with contextlib.suppress(RuntimeError):  # taking the plan up reports the same
             prepare(self.plan)
 
     def ready(self, waits: bool) -> bool:
@@ -199,7 +199,7 @@ def _closed_from(first: int) -> list[tuple[object, ...]]:
 
 
 def _processor_seconds(process: int) -> Optional[float]:
-    """That it has had so far."""
+    """The CPU time that it has had so far."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

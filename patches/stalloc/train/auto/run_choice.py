@@ -1,4 +1,4 @@
-"""Which known run a start is one of: guessed from its arguments, then told by what it requests.
+"""Finds the known run of a start: guessed from its arguments, then decided by its requests.
 
     begin    the run whose starts had these arguments, else the nearest ones: its plan serves from the first request
     look     after the first iterations: is the plan this run's (run_signature.py), another known run's, or nobody's?
@@ -27,7 +27,7 @@ from stalloc.core.run_files import Start, signature_name
 from stalloc.core.run_signature import Signature, read_signature
 
 CHECKED, GUESSED = "checked", "guessed"  # STALLOC_START_PLAN: how sure a start is of its plan
-_TELLS = 2  # iterations
+_DECIDED = 2  # iterations
 _MOST_NAMES = 64  # of runs that are tried
 
 
@@ -40,7 +40,7 @@ class Candidate:
 
     @property
     def running_plan(self) -> Path:
-        """For a run that goes on."""
+        """The choice of a run that goes on."""
         return self.directory / "output" / "plan" / f"rank{self.rank:05d}.running.plan"
 
     def has_plan(self) -> bool:
@@ -59,7 +59,7 @@ class Found:
 
 
 class Choice:
-    """Of one start.
+    """The choice of one start.
 
     Args:
         program: None: the user has named the directory, or nothing is kept.
@@ -86,7 +86,7 @@ class Choice:
 
     def _set_guess(self, guess: Optional[Candidate]) -> None:
         self._guess = guess
-        self._guessed = None if guess is None else _signature_or_nothing(guess, tells=True)
+        self._guessed = None if guess is None else _signature_or_nothing(guess, decides=True)
         self._trusted = guess is not None and not (guess.directory / signature_name(guess.rank)).exists()
         self.open = guess is not None or bool(self._others)
 
@@ -99,12 +99,12 @@ class Choice:
             self._set_guess(Candidate(self.start.run, rank))
 
     def look(self, run: Optional[Signature], finished: int) -> Optional[Found]:
-        """After so many iterations. None: nothing is told yet. What the first one tells the second one may refute;
+        """After so many iterations. None: undecided yet. The second iteration may refute the first one;
         after that nothing more is looked at."""
         if self._trusted:
             self.open = False
             return Found(self._guess)
-        if finished >= _TELLS:
+        if finished >= _DECIDED:
             self.open = False
             return Found(self._guess if run is None else self._best(run, Signature.fits))
         found = None if run is None else self._best(run, Signature.begins_as)
@@ -250,7 +250,7 @@ def _parts_of(words: Sequence[str]) -> collections.Counter[tuple[str, ...]]:
 
 
 def _candidate(directory: Path, environ: Mapping[str, str], argv: Sequence[str], rank: int) -> Optional[Candidate]:
-    """With the plan of this rank, else of one at the same place of the parallel run; None where there is none."""
+    """The candidate with this rank's plan, else with one at the same place of the parallel run; None: there is none."""
     chosen = environ.get(coordinates.PLAN_RANK, "")
     found = Candidate(directory, int(chosen) if chosen.isdecimal() else rank)
     if found.has_plan():
@@ -263,11 +263,11 @@ def _candidate(directory: Path, environ: Mapping[str, str], argv: Sequence[str],
     return None if replica is None else Candidate(directory, replica)
 
 
-def _signature_or_nothing(candidate: Candidate, tells: bool = False) -> Optional[Signature]:
+def _signature_or_nothing(candidate: Candidate, decides: bool = False) -> Optional[Signature]:
     try:
         return candidate.signature()
     except ValueError as error:
-        if tells:
+        if decides:
             log.warning(f"{error}; the plan there is left out")
         return None
 

@@ -1,4 +1,4 @@
-"""`stalloc.apply`: what `stalloc fit` chose, done to a model in plain torch.
+"""`stalloc.apply`: applies the choice of `stalloc fit` to a model in plain torch.
 
 A changed module keeps its name, its parameters and its hooks, and state dictionaries stay as they were (changed.py).
 torch is imported by the call alone: `stalloc fit` needs none.
@@ -22,13 +22,13 @@ class ApplyError(ValueError):
 
 
 def apply(choice: Union[str, os.PathLike[str]], model: Any, optimizer: Optional[Any] = None) -> list[str]:
-    """Does to `model` what fit.json chose, and returns the paths of the modules that it changed. What has been done
-    before is not done again.
+    """Applies the choice in fit.json to `model`, and returns the paths of the modules that it changed. Changes made
+    earlier are not made again.
 
     Args:
         choice: the file that `stalloc fit --output` wrote.
         model: a torch.nn.Module with the modules of the traced one; not compiled or sharded yet.
-        optimizer: needed where the optimizer's state is offloaded: it is on the host between two steps.
+        optimizer: needed where the optimizer's state is offloaded: it then lies on the host between two steps.
     Raises:
         ApplyError: the file is no choice, a module is not in the model or cannot be changed, or there is no optimizer;
             nothing was changed.
@@ -88,8 +88,8 @@ def _find(path: str, known: dict[str, Any], choice: Union[str, os.PathLike[str]]
     if len(found) == 1:
         return found[0]
     alike = module_paths.alike(path, known)
-    told = f"; it has {', '.join(alike)}" if alike else ""
-    raise ApplyError(f"{choice}: expected a module {path} in the model, found {len(found) or 'none'}{told}")
+    others = f"; it has {', '.join(alike)}" if alike else ""
+    raise ApplyError(f"{choice}: expected a module {path} in the model, found {len(found) or 'none'}{others}")
 
 
 def _offload_state(optimizer: Any, choice: Union[str, os.PathLike[str]], offload: Any) -> Any:

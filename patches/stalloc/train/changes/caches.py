@@ -14,8 +14,8 @@ from stalloc.train.marking import arguments
 
 
 def leave_out(model: Any) -> Callable[[], None]:
-    """Leaves them out of each call that makes gradients; returns what undoes that. A model that does so already stays.
-    A call that wants them by an argument, while the model does not train, has them."""
+    """Leaves them out of each call that makes gradients; returns a function that undoes this. A second call does
+    nothing. A call that requests them by an argument while the model does not train gets them."""
     handles = [
         module.register_forward_pre_hook(functools.partial(_without, place), with_kwargs=True)
         for module, place in arguments.caching(model)

@@ -28,7 +28,7 @@ _lock = threading.Lock()  # of making classes
 
 
 class ChangeError(TypeError):
-    """A module cannot be changed. The text says what it is."""
+    """A module cannot be changed. The text says why."""
 
     def __init__(self, module: Any, text: str) -> None:
         super().__init__(text)
@@ -36,7 +36,7 @@ class ChangeError(TypeError):
 
 
 class Changed(type):
-    """The class of classes that were made here. There is one more for each other metaclass that modules have."""
+    """The class of classes that were made here. Each other metaclass of a module has a derived one."""
 
 
 def change(changes: Iterable[tuple[Any, str]]) -> Callable[[], None]:
@@ -63,8 +63,8 @@ def change(changes: Iterable[tuple[Any, str]]) -> Callable[[], None]:
 
 
 def run(ways: Collection[str], forward: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """`forward`, a function of the module and its arguments, in these ways. It is not bound: torch.compile would take
-    each module's for another function."""
+    """`forward`, a function of the module and its arguments, run in these ways. It is not bound: torch.compile would
+    take each module's for another function."""
     inner = functools.partial(recomputed, forward) if RECOMPUTE in ways else forward
     return offloaded(inner, module, args, kwargs) if OFFLOAD in ways else inner(module, *args, **kwargs)
 
@@ -92,7 +92,7 @@ def _change(module: Any, way: str) -> Callable[[], object]:
 
 
 def changed_class(kind: type, ways: Iterable[str]) -> type:
-    """The class that runs the forward of `kind` in these ways, and in those that it has. Thread-safe."""
+    """The class that runs the forward of `kind` in these ways, and in the ways that it already has. Thread-safe."""
     missing = frozenset(ways) - _ways(kind)
     if not missing:
         return kind
@@ -102,13 +102,13 @@ def changed_class(kind: type, ways: Iterable[str]) -> type:
 
 
 def _ways(kind: type) -> frozenset[str]:
-    """Also of a class that another library has derived, as fully_shard does."""
+    """The ways of a class, also if another library has derived from it, as fully_shard does."""
     made = (vars(base)[_MADE][1] for base in kind.__mro__ if _MADE in vars(base))
     return frozenset().union(*made)
 
 
 def _derived(kind: type, ways: frozenset[str]) -> type:
-    """The one there is, or a new one. Python knows a class's derived ones, and holds them weakly."""
+    """The existing class, or a new one. Python knows the derived classes of a class, and holds them weakly."""
     classes: list[type] = type.__subclasses__(kind)
     for derived in classes:
         if vars(derived).get(_MADE) == (kind, ways):
@@ -124,7 +124,7 @@ def _made(kind: type, ways: frozenset[str]) -> type:
 
     @functools.wraps(inherited.forward, updated=())
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(self, made):  # a lazy module has become what it is within its first call
+        if not isinstance(self, made):  # a lazy module has changed its class within its first call
             return self.forward(*args, **kwargs)
         return run(ways, inner, self, *args, **kwargs)
 
@@ -152,7 +152,7 @@ def _metaclass(of: type) -> type:
 
 
 def _reduced(kind: type) -> Any:
-    """For pickle: a class is made anew of what it was made of, where it is not there. One that another library has
+    """For pickle: a class that does not exist is made anew from its origin. A class that another library has
     derived is found by its name, as any class."""
     return (changed_class, vars(kind)[_MADE]) if _MADE in vars(kind) else kind.__qualname__
 

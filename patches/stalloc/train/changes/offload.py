@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import torch
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)  # not those that only look like one, and hold others
+_PLAIN = (torch.Tensor, torch.nn.Parameter)  # not classes that look like one and hold others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Stays:
 # Hooks cannot be in a compiled graph: torch.compile leaves it before them, and compiles what runs inside.
 @torch.compiler.disable(recursive=False)  # type: ignore[no-untyped-call, untyped-decorator]
 def offloaded(forward: Callable[..., Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `forward` returns of the module and its arguments. The module's weights and buffers stay on the device,
+    """Returns `forward` of the module and its arguments. The module's weights and buffers stay on the device,
     where they are anyway, and so do tensors without a storage of their own: sparse ones, subclasses. Thread-safe."""
     if not torch.is_grad_enabled():
         return forward(module, *args, **kwargs)
@@ -47,7 +47,7 @@ def _can_leave(tensor: torch.Tensor) -> bool:
 
 
 def _storage(tensor: torch.Tensor) -> Optional[int]:
-    """Which one; None: it has none that could be asked for."""
+    """Its identity; None: there is no storage, or it cannot be queried."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
@@ -55,8 +55,8 @@ def _storage(tensor: torch.Tensor) -> Optional[int]:
 
 
 def _to_host(tensor: torch.Tensor) -> _OnHost:
-    """What a tensor has once for a whole dimension, as an expanded mask does, is copied once. What is conjugated or
-    negated lazily is so before the copy: torch would do it on the host, while the copy is still under way."""
+    """A dimension that repeats one value, as in an expanded mask, is copied once. A lazy conjugation or negation
+    is resolved before the copy: torch would resolve it on the host, while the copy still runs."""
     once = tensor[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())]
     once = once.resolve_conj().resolve_neg()
     host = torch.empty_like(once, device="cpu", pin_memory=tensor.is_cuda)

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 def recomputed(forward: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """What `forward` returns of the module and its arguments. What it has saved for the backward pass is made anew
+    """Returns `forward` of the module and its arguments. Tensors that it saves for the backward pass are made anew
     there. Thread-safe."""
     if not torch.is_grad_enabled():
         return forward(module, *args, **kwargs)
@@ -28,11 +28,11 @@ def recomputed(forward: Callable[..., Any], module: Any, /, *args: Any, **kwargs
     return checkpoint(call, states_of, *args, use_reentrant=False, preserve_rng_state=True)
 
 
-# torch.compile keeps the random state of what it recomputes by itself. Where it leaves the checkpoint out of its graph,
+# torch.compile itself keeps the random state of recomputed code. Where it leaves the checkpoint out of its graph,
 # this one runs as it is, and needs the devices.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def devices_in_use() -> tuple[torch.device, ...]:
-    """The GPUs on which this process has a context. No random numbers were drawn on any other. Of another accelerator,
+    """The GPUs on which this process has a context. No random numbers were drawn on any other. For another accelerator:
     the current device."""
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None or not getattr(torch.get_device_module(accelerator), "_initialized", False):

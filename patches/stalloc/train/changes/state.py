@@ -1,4 +1,4 @@
-"""An optimizer whose state is on the host but for its steps. Bytes go in one piece: all of them, or none."""
+"""An optimizer whose state lies on the host except during its steps. Either all of its bytes move, or none."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _offloaded: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def offload(optimizer: Any) -> Callable[[], None]:
-    """Has it on the host between two steps; returns what undoes that. An optimizer that has it there already stays.
-    TypeError: it is no torch.optim.Optimizer, as far as its hooks are concerned."""
+    """Keeps the state on the host between two steps; returns a function that undoes this. A second call does nothing.
+    TypeError: the optimizer has no hooks of torch.optim.Optimizer."""
     if optimizer in _offloaded:
         return lambda: None
     state = _State(optimizer)
@@ -39,7 +39,7 @@ def offload(optimizer: Any) -> Callable[[], None]:
 
 
 class _State:
-    """Tensors keep their identity: what else holds one, in whatever containers, sees it where it is."""
+    """Tensors keep their identity: whatever holds one sees it where it lies."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = weakref.ref(optimizer)  # its hooks hold this
@@ -58,7 +58,8 @@ class _State:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def to_devices(self) -> None:
-        """To where each came from. What has been replaced meanwhile, as load_state_dict() does, is there already."""
+        """Moves each back to its device. Tensors that were replaced meanwhile, as by load_state_dict(), are there
+        already."""
         away = [(tensor, device) for made, device in self._away if (tensor := made()) is not None]
         away = [(tensor, device) for tensor, device in away if tensor.device.type == "cpu"]
         back = [tensor.to(device, non_blocking=True) for tensor, device in away]
@@ -78,8 +79,8 @@ def _wait(devices: Iterable[torch.device]) -> None:
 
 
 def _movable(optimizer: Any) -> list[torch.Tensor]:
-    """Tensors of the state that are on a device and alone in their storage: not what shares it with weights, gradients,
-    or another tensor, nor single numbers. Of one that is made of others, as a DTensor is, these."""
+    """Tensors of the state that are on a device and alone in their storage: none that shares it with weights, gradients
+    or another tensor, and no single numbers. A tensor made of others, such as a DTensor, yields those."""
     groups = (group["params"] for group in optimizer.param_groups)
     weights = [tensor for group in groups for weight in group for tensor in (weight, weight.grad)]
     shared = {_storage(part) for tensor in weights for part in _parts(tensor)}

@@ -1,10 +1,10 @@
-"""Traces without a device: fake tensors in the place of a GPU's (or the CPU's), and what they would have asked for.
+"""Traces without a device: fake tensors in the place of a GPU's (or the CPU's), and their requests.
 
-    tensors.py   decides which tensors are fake, and tells of those that are made
+    tensors.py   decides which tensors are fake, and reports those that are made
     blocks.py    storages as blocks: their births and deaths go to the trace
     unknown.py   what stands in for values that nobody computed
     cuda.py      a torch.cuda that answers as for one GPU
-    choices.py   what torch would choose on a GPU, where it asks the device
+    choices.py   what torch would choose on a GPU, where it queries the device
     ranks.py     one rank of several, alone
     running.py   all of it in place, for a process or a `with` block
 

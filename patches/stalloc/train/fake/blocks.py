@@ -28,7 +28,7 @@ class Blocks:
         self._device, self._stream = device, stream
         self.were = False  # any, so far
         self._blocks: dict[int, int] = {}
-        self._alive: dict[int, Any] = {}  # weak references, whose callbacks tell of the end
+        self._alive: dict[int, Any] = {}  # weak references, whose callbacks report the end
         self._dead: list[Optional[int]] = []
         self._sum: Optional[tuple[int, int, int]] = None  # Note [Sums of gradients]: result, left operand, bytes
 
@@ -72,7 +72,7 @@ class Blocks:
             self._device.fake_record_stream(block, stream)
 
     def address(self, storage: Any) -> int:
-        """Of the block; 0: there is none."""
+        """The size of the block; 0: there is none."""
         self.settle()
         return self._blocks.get(storage._cdata, 0)
 

@@ -51,7 +51,7 @@ def install(patches: Patches, device: str, warn: Callable[[str], None]) -> None:
 _data: Any = torch._C.TensorBase.data
 
 
-# `tensor.data = moved`: the device of a fake tensor is an attribute, and stays behind.
+# `tensor.data = moved`: the device of a fake tensor is an attribute, and does not move along.
 def _set_data(tensor: Any, value: Any) -> None:
     _data.__set__(tensor, value)
     if isinstance(value, FakeTensor):

@@ -1,7 +1,7 @@
-"""A torch.cuda that answers as for GPUs of a kind of today's: for programs that ask before they train. A process uses
-one of them, that of its LOCAL_RANK.
+"""A torch.cuda that answers as for GPUs of a kind of today's: for programs that query it before they train. A process
+uses one of them, that of its LOCAL_RANK.
 
-Nothing runs, so that nobody waits: streams tell only whose a block is. Figures of memory are the trace's own.
+Nothing runs, so that nobody waits: streams only say whose a block is. Figures of memory are the trace's own.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def install(patches: Patches, figures: Figures, warn: Callable[[str], None], str
         if hasattr(torch.cuda.memory, name):
             patches.set(torch.cuda.memory, name, answer)
     patches.set(fake_tensor, "init_gpu_context", _nothing)
-    cudnn = sys.modules["torch.backends.cudnn"].m  # its version cannot be asked for
+    cudnn = sys.modules["torch.backends.cudnn"].m  # its version cannot be queried
     patches.set(cudnn, "_init", lambda: False)
     patches.set(cudnn, "is_acceptable", lambda _: False)
     patches.set(torch.Tensor, "pin_memory", lambda tensor, *_, **__: tensor)
@@ -178,7 +178,7 @@ def _answers(figures: Figures, streams: Streams) -> dict[str, Any]:
 
 
 def _device_class(devices: _Devices) -> type:
-    """A type, since torch asks whether something is one."""
+    """A type, since torch checks whether something is one."""
 
     class device:  # noqa: N801 -- torch's name
         def __init__(self, device: Any) -> None:
@@ -232,7 +232,7 @@ _SILENT = (
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """For calls that need a device and change none of its blocks."""
+    """Stands for calls that need a device and change none of its blocks."""
 
 
 _COUNTED = (

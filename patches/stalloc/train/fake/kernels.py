@@ -85,5 +85,5 @@ def _bytes(tensor: Any) -> int:
 
 
 def _channels() -> int:
-    """Of float32, in a vector register."""
+    """The number of float32 values in a vector register."""
     return 16 if "AVX512" in torch.backends.cpu.get_cpu_capability() else 8

@@ -49,7 +49,7 @@ class FakeRun:
         self._warned: set[str] = set()
 
     def begin(self, to_the_end: bool = False) -> None:
-        """With `to_the_end` for the rest of the process: then what the run rests on is told when the program ends, and
+        """With `to_the_end` it runs for the rest of the process: its assumptions are printed when the program ends, and
         its errors in a line."""
         if to_the_end:
             self._iterations = 0
@@ -98,7 +98,7 @@ class FakeRun:
         return self._blocks.address(tensor.untyped_storage())
 
     def write_facts(self) -> None:
-        """What the trace rests on, in a file beside it."""
+        """Writes the assumptions of the trace into a file next to it."""
         self._facts.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._facts.with_suffix(".tmp")
         facts = {
@@ -111,7 +111,7 @@ class FakeRun:
         temporary.replace(self._facts)
 
     def _closing_lines(self) -> list[str]:
-        """For the end of `stalloc run --fake`."""
+        """Prints the end of `stalloc run --fake`."""
         read = self._values.read
         lines = [
             f"values that a fake run does not have were read: {where} {operator} ({times} x)"
@@ -120,7 +120,7 @@ class FakeRun:
         return lines[:5] + ([f"and at {len(lines) - 5} more places: {self._facts}"] if len(lines) > 5 else [])
 
     def in_order(self, mark: MarkSink) -> MarkSink:
-        """A mark comes behind all blocks that were made before it."""
+        """A mark comes after all blocks that were made before it."""
 
         def settled(*words: Any) -> None:
             self._blocks.settle()
@@ -152,7 +152,7 @@ class FakeRun:
         for line in self._closing_lines():
             log.info(line)
 
-    # -- What is asked of fake tensors outside of operators
+    # -- Queries of fake tensors outside of operators
 
     def _install_reads(self) -> None:
         resize = torch.UntypedStorage.resize_
@@ -196,5 +196,5 @@ def _explain_errors() -> None:
 
 
 def facts_path(directory: str, rank: str) -> Path:
-    """Beside the rank's trace."""
+    """The file next to the rank's trace."""
     return Path(directory or os.curdir) / "trace" / f"rank{int(rank or 0):05d}.fake.json"

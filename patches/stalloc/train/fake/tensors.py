@@ -1,7 +1,7 @@
 """Which tensors are fake: those on the traced device, and what is made of them; CPU tensors of data stay what they are.
 
 Of a GPU's trace, real tensors of the CPU are computed with as ever (data loading, tokenizers, schedules), so that
-programs which go by their values go on. Large ones that the CPU is asked for (a model that is built there and moved
+programs which go by their values go on. Large ones that are requested of the CPU (a model that is built there and moved
 later) are fake: their memory is what this is to do without.
 """
 
@@ -48,7 +48,7 @@ _UNSUPPORTED = (
 
 
 class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """The dispatch mode. Storages that operators return on the device are told to `blocks`."""
+    """The dispatch mode. Storages that operators return on the device are reported to `blocks`."""
 
     def __init__(self, device: str, blocks: Blocks, values: UnknownValues, known: KnownValues) -> None:
         super().__init__(allow_non_fake_inputs=True)
@@ -86,9 +86,9 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
         patches.set(FakeTensor, "__torch_dispatch__", classmethod(locked))
 
     def of_nobody(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, where no tensor that is made in it counts: it asks for shapes alone."""
+        """The function, where no tensor that is made in it counts: it queries shapes alone."""
 
-        def asking(*args: Any, **kwargs: Any) -> Any:
+        def querying(*args: Any, **kwargs: Any) -> Any:
             before = getattr(self._inside, "depth", 0)
             self._inside.depth = 1
             try:
@@ -96,7 +96,7 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
             finally:
                 self._inside.depth = before
 
-        return asking
+        return querying
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}
@@ -117,7 +117,7 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
             if result is not NotImplemented:
                 return result
         result = self._run(func, types, args, kwargs)
-        self._tell(func, args, result)
+        self._report(func, args, result)
         computed = self._known.follow(func, args, kwargs, result)
         if (
             func._schema.is_mutable
@@ -227,7 +227,7 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
         make = super().__torch_dispatch__
         return tuple(make(empty, types, (shape,), like) for shape, like in zip(shapes, likes))
 
-    def _tell(self, func: Any, args: Sequence[Any], result: Any) -> None:
+    def _report(self, func: Any, args: Sequence[Any], result: Any) -> None:
         if self._device == "cpu":
             for stage in kernels.stages(func, args, result):
                 self._blocks.see_copied(stage.copies, stage.blocked, stage.result.untyped_storage())

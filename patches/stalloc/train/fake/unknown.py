@@ -78,7 +78,7 @@ class UnknownValues:
         self.read[key] = self.read.get(key, 0) + 1
 
     def scalar(self, operator: str, dtype: Any) -> Any:
-        """For `.item()`, `if tensor:` and the like; FakeTraceError where no value would be as good as another."""
+        """The value for `.item()`, `if tensor:` and the like; FakeTraceError if no value is as good as another."""
         if dtype.is_floating_point or dtype.is_complex:
             value: Any = self.assumptions.number
         elif dtype is self._torch.bool:
@@ -131,7 +131,7 @@ def place() -> str:
 
 
 def as_facts(assumptions: Assumptions, read: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    """For the file beside the trace."""
+    """The content of the file next to the trace."""
     return {
         "assumptions": assumptions.as_facts(),
         "values_read": [

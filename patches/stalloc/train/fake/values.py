@@ -1,8 +1,8 @@
 """Values of fake tensors that are known all the same, since nothing that is unknown went into them.
 
-Small tensors of integers and truths (batches, masks, counts) and tiny ones of floats are computed beside their fakes,
-on the CPU, by the same operators: views stay views, and what is changed in place is changed in its views, too. A loss
-is not known, but is taken to be a number: it is neither NaN nor infinite.
+Small tensors of integers and truths (batches, masks, counts) and tiny ones of floats are computed along with their
+fakes, on the CPU, by the same operators: views stay views, and what is changed in place is changed in its views, too. A
+loss is not known, but is taken to be a number: it is neither NaN nor infinite.
 
 Threads: under the lock of the dispatch mode.
 """
@@ -75,7 +75,7 @@ class KnownValues:
 
     @staticmethod
     def number(value: Any) -> Any:
-        """Of a tensor with one element."""
+        """The value of a tensor with one element."""
         with _python_dispatch._disable_current_modes():
             return value.item()
 
@@ -105,7 +105,7 @@ class KnownValues:
         return None
 
     def follow(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> bool:
-        """To be called behind each operator, with its fake result; whether values are known."""
+        """Called after each operator, with its fake result; returns whether values are known."""
         truth = _truth(func, args)
         leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
         if truth is not None:
@@ -181,7 +181,7 @@ def _too_large(tensor: Any) -> bool:
 
 
 def _truth(func: Any, args: Sequence[Any]) -> Optional[bool]:
-    """Of each element of the result, if its operands are numbers."""
+    """The value of each element of the result, if its operands are numbers."""
     if func in _NOT_NUMBERS:
         return False
     if func in (_aten.eq.Tensor, _aten.ne.Tensor) and args[0] is args[1]:

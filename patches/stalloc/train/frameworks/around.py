@@ -48,7 +48,8 @@ def passes(kind: str, index: str = "", chunk: Union[str, Callable[[Any], int]] =
     Args:
         kind: F, B, W or FB.
         index: the parameter that numbers the micro-batch; without one they are counted.
-        chunk: the parameter that numbers the model chunk, or what tells it of the call's first argument; else 0.
+        chunk: the parameter that numbers the model chunk, or a function that finds it in the call's first argument;
+            else 0.
     """
 
     def wrap(original: Function) -> Function:

@@ -1,6 +1,6 @@
 """DeepSpeed: ZeRO engines and the pipeline engine.
 
-ZeRO steps its inner optimizer once for every sub-group, so optimizer hooks cannot tell iterations apart: they end where
+ZeRO steps its inner optimizer once for every sub-group, so optimizer hooks cannot separate iterations: they end where
 the engine steps at the boundary of gradient accumulation. With several engines (a policy and a critic) the first that
 steps sets the pace.
 """

@@ -56,14 +56,14 @@ def _forward(original: Function) -> Function:
     def training_step(*args: Any, **kwargs: Any) -> Any:
         api.microbatch("F")
         batch = inputs_of(args, kwargs)
-        _tell_tokens(batch)
+        _report_tokens(batch)
         inputs(batch)
         return original(*args, **kwargs)
 
     return training_step
 
 
-def _tell_tokens(inputs: Any) -> None:
+def _report_tokens(inputs: Any) -> None:
     """Where the batch is one of a language model; on the device or not, nothing is waited for."""
     identifiers = inputs.get("input_ids") if isinstance(inputs, Mapping) else None
     numel = getattr(identifiers, "numel", None)

@@ -83,7 +83,7 @@ def _mark_backward(output: Any) -> None:
 
 
 def _tensors(output: Any) -> Iterator[Any]:
-    """Those in it, as deep as models nest them: tuples, lists, dicts (model outputs are)."""
+    """The tensors in it, as deep as models nest them: tuples, lists, dicts (model outputs are)."""
     if hasattr(output, "register_hook"):
         yield output
     elif isinstance(output, dict):

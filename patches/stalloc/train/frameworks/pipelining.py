@@ -20,7 +20,7 @@ TARGETS = (
 
 
 def _chunk(stage: Any) -> int:
-    """Which of this rank's stages it is: stages are dealt out in turns."""
+    """The number of the stage among this rank's: stages are dealt out round-robin."""
     return int(stage.stage_index) // max(int(stage.group_size), 1)
 
 

@@ -70,7 +70,7 @@ def stores_caches(model: Any) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _place(forward: Any) -> Optional[int]:
-    """Of the argument among the positional ones, counted without self; None: there is none of that name."""
+    """The position of the argument, counted without self; None: there is none of that name."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())[1:]
     except (TypeError, ValueError):

@@ -18,7 +18,7 @@ _MODULE = "torch._dynamo.callback"
 
 
 def _nothing() -> None:
-    """For those who only count."""
+    """Counts only."""
 
 
 def traced() -> bool:

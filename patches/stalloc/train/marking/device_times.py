@@ -3,7 +3,7 @@ optimizer, or a layer, so that what lies between two marks is how long the devic
 
 It waits at models, at layers that a model is a chain of, at their parts and the parts of those; not deeper, so that a
 step is some percent longer and no more. `stalloc fit` chooses none that lie deeper (planner/whatif/fit_search.cc). It
-never waits while a graph is captured, and not behind the trace.
+never waits while a graph is captured, and not after the trace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stalloc.train.marking.marks import LAYER, MarkSink
 _DEPTH = 3  # of the last so many parts of a path one is a number
 
 
-def behind_the_device(sink: MarkSink, torch: Any, is_running: Callable[[], bool] = lambda: True) -> MarkSink:
+def after_the_device(sink: MarkSink, torch: Any, is_running: Callable[[], bool] = lambda: True) -> MarkSink:
     """A sink that waits for the device while the trace runs, then does what `sink` does. Any thread may call it."""
 
     def waits(kind: int, *rest: Any) -> object:

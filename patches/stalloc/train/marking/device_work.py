@@ -1,7 +1,7 @@
 """What the device does in an iteration, by torch's profiler: how long a step takes that the host does not bound.
 
 The kernels and copies of a step, in the order of their begin, are cut into parts of equally many. Of each part it is
-told how long it took, how long the device worked on kernels of each name, and on how many of them:
+given how long it took, how long the device worked on kernels of each name, and on how many of them:
 
     {"kernels": ["gemm", "copy"], "parts": [{"seconds": 0.3, "busy": {"0": [0.1, 12], "1": [0.05, 3]}}]}
 
@@ -28,7 +28,7 @@ class DeviceWork:
         self._profile: Optional[Any] = None
 
     def begin(self) -> None:
-        """Nothing where the program is profiled already, or has no GPU."""
+        """Does nothing if the program is profiled already, or has no GPU."""
         torch = self._torch
         if torch is None or not torch.cuda.is_initialized() or torch.autograd._profiler_enabled():
             return
@@ -36,7 +36,7 @@ class DeviceWork:
         self._profile.start()
 
     def end(self) -> Optional[dict[str, Any]]:
-        """Of the step that was watched; None: none was, or the profiler knows of nothing that the device did."""
+        """The work of the watched step; None: none was watched, or the profiler saw no work of the device."""
         if self._profile is None:
             return None
         profile, self._profile = self._profile, None
@@ -97,8 +97,8 @@ def _worked(kernels: list[Kernel]) -> list[int]:
     for i in (i for i, kernel in enumerate(kernels) if _communicates(kernel)):
         begin, end = max(kernels[i][0], communicated), kernels[i][1]
         first = max(0, bisect.bisect_right(begins, begin) - 1)
-        beside = computed[first : bisect.bisect_left(begins, end)]
-        hidden = sum(max(0, min(end, other[1]) - max(begin, other[0])) for other in beside)
+        overlapping = computed[first : bisect.bisect_left(begins, end)]
+        hidden = sum(max(0, min(end, other[1]) - max(begin, other[0])) for other in overlapping)
         worked[i] = max(0, end - begin - hidden)
         communicated = max(communicated, end)
     return worked

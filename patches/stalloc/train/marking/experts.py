@@ -1,4 +1,4 @@
-"""Tokens that each expert of this rank got, left beside the trace for `stalloc report`.
+"""Tokens that each expert of this rank received, written next to the trace for `stalloc report`.
 
 A line for each iteration and layer, as Megatron-LM's --save-tokens-per-expert-interval has them (there only of
 TransformerEngine's experts): {"iter": 1, "layer": 3, "tpe": [[128, 64], [96, 80]]}, a list for each micro-batch with a
@@ -15,7 +15,8 @@ from stalloc.core import files, log
 
 
 class ExpertTokens:
-    """Of one rank's trace. Called on the thread that runs the loop. What cannot be written costs a warning."""
+    """The tokens of one rank's trace. Called on the thread that runs the loop. What cannot be written costs a
+    warning."""
 
     def __init__(self, path: Path) -> None:
         """Removes what an earlier trace has left."""
@@ -26,7 +27,7 @@ class ExpertTokens:
         self._guarded(lambda: files.remove(path))
 
     def add(self, layer: int, counts: list[int]) -> None:
-        """Of one micro-batch."""
+        """Adds one micro-batch."""
         self._current.setdefault(layer, []).append(counts)
 
     def iteration_finished(self, iteration: int) -> None:
@@ -36,7 +37,7 @@ class ExpertTokens:
         self._current = {}
 
     def write(self) -> None:
-        """Nothing where no iteration has finished since."""
+        """Does nothing if no iteration has finished since."""
         if self._written:
             return
         self._written = True

@@ -1,6 +1,6 @@
 """Layer marks around captures and replays of CUDA graphs: "CUDA graph 2 capture", "CUDA graph 2 replay".
 
-A trace tells by them when a graph's pool is written: what lies in it is live on the device during a replay, though no
+They show in a trace when a graph's pool is written: what lies in it is live on the device during a replay, though no
 allocation is made then. Graphs are numbered from 0 in the order of their first captures. Seen is what goes through
 `torch.cuda.CUDAGraph`, which `torch.cuda.graph`, `make_graphed_callables` and torch.compile's graphs do; not what C++
 code launches. A run from the plan needs none of these marks.
@@ -18,7 +18,8 @@ GraphSink = Callable[[str, bool], object]
 
 
 class GraphMarks:
-    """Tells `sink` where captures and replays begin and end, on the thread that makes them; it must be thread-safe."""
+    """Reports to `sink` where captures and replays begin and end, on the thread that makes them; it must be
+    thread-safe."""
 
     def __init__(self, sink: GraphSink) -> None:
         self._sink = sink

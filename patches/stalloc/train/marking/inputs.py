@@ -27,17 +27,17 @@ _DEEPEST = 4  # of an argument's containers
 _DISCOVERIES = 3
 
 # A tensor and its name.
-Tell = Callable[[Any, str], object]
+Report = Callable[[Any, str], object]
 
 
 class ModelInputs:
-    """Tells of inputs while `wanted` says so. Calls may come from any thread that runs a model."""
+    """Reports inputs while `wanted` says so. Calls may come from any thread that runs a model."""
 
-    def __init__(self, torch: Any, paths: ModulePaths, wanted: Callable[[], bool], tell: Tell) -> None:
+    def __init__(self, torch: Any, paths: ModulePaths, wanted: Callable[[], bool], report: Report) -> None:
         self._torch = torch
         self._paths = paths
         self._wanted = wanted
-        self._tell = tell
+        self._report = report
         self._calls = threading.local()  # depth: of the thread's open calls
         self._given_out: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by storage
         self._discoveries = 0
@@ -108,7 +108,7 @@ class ModelInputs:
             return
         storage = _storage(tensor)
         if storage is not None and storage not in self._given_out:
-            self._tell(tensor, name)
+            self._report(tensor, name)
 
 
 def _storage(tensor: Any) -> Any:

@@ -22,7 +22,7 @@ _keeps: dict[type, bool] = {}  # whether a type of node keeps what it makes
 
 
 def kept_bytes(tensors: list[Any]) -> int:
-    """Of the blocks of a module's output, those that the nodes which made them keep for the backward pass.
+    """The blocks of a module's output that the nodes which made them keep for the backward pass.
 
     With several outputs all count: one may be made from another. -1: no output has gradients.
     """

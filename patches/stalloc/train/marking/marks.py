@@ -14,7 +14,7 @@ from typing import Callable, Optional
 
 INIT, ITERATION, MICROBATCH, OPTIMIZER, LAYER, FENCE = 1, 2, 3, 4, 5, 6  # MarkKind
 BEGIN, END = 1, 2  # MarkEdge
-INPUTS_TOLD, CACHES_TOLD = 1, 2  # of the end of a layer's forward pass: see proto/FORMAT.md
+INPUTS_TRACED, CACHES_TRACED = 1, 2  # of the end of a layer's forward pass: see proto/FORMAT.md
 _UNIT = 512  # bytes
 PASSES = {"": 0, "F": 1, "B": 2, "W": 3, "FB": 4, "O": 5}  # Pass
 
@@ -79,7 +79,8 @@ def _nothing(*_: object) -> None:
 class Marker:
     """Counts iterations and micro-batches, and forwards every mark to `sink`.
 
-    `finished` is told of each iteration that is over, by its index. Marks come from the one thread that runs the loop.
+    `finished` is called for each iteration that is over, with its index. Marks come from the one thread that runs the
+    loop.
     """
 
     def __init__(self, sink: MarkSink, finished: Callable[[int], object]) -> None:
@@ -128,13 +129,13 @@ class Marker:
             self.finish()
 
     def finish(self) -> None:
-        """Tells of the explicit iteration that runs, if one does; also what the end of the process calls."""
+        """Reports the explicit iteration that runs, if any; the end of the process calls it, too."""
         if self._running is not None:
             running, self._running = self._running, None
             self._finished(running)
 
     def silence(self, finished: Callable[[int], object] = _nothing) -> None:
-        """From now on nothing is forwarded; `finished` is told of iterations, if anybody is."""
+        """From now on nothing is forwarded; `finished` is still called for iterations, if there is one."""
         self._sink, self._finished = _nothing, finished
 
     def automatic_boundary(self) -> None:
@@ -178,8 +179,8 @@ class Marker:
             begins: else it ends.
             kept_bytes: where a forward pass ends, of the output, that the module's own backward pass keeps; -1: there
                 are no gradients. The mark's index is 1 + the units of 512 bytes, -1, or 0 where it is not known.
-            inputs: where a forward pass ends, INPUTS_TOLD: the trace has all blocks that it was called with;
-                CACHES_TOLD: and what it has stored there can be switched off. The mark's chunk.
+            inputs: where a forward pass ends, INPUTS_TRACED: the trace has all blocks that it was called with;
+                CACHES_TRACED: and what it has stored there can be switched off. The mark's chunk.
         """
         index = 0 if kept_bytes is None else -1 if kept_bytes < 0 else 1 + -(-kept_bytes // _UNIT)
         self._sink(LAYER, BEGIN if begins else END, PASSES[kind], inputs, index, path.encode(), 0)
@@ -204,7 +205,7 @@ class Marker:
         self._optimizer_returned = False
 
     def step_begins(self) -> None:
-        """A step of an optimizer, inside no other: behind one that has ended the explicit mark, it opens it again."""
+        """A step of an optimizer, inside no other: after one that has ended the explicit mark, it opens it again."""
         if self._optimizer_returned:
             self.optimizer()
 

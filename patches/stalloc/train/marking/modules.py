@@ -5,8 +5,8 @@ submodules are named by their paths in it. In the backward pass a mark begins wh
 arrives: a node of the graph calls back, so nothing is wrapped and no tensor is kept. It lasts until the next one that
 is not inside it, and at most to the end of the backward pass.
 
-Where a forward pass ends the mark tells, too, how much of the module's output its own backward pass keeps: recomputing
-the module does not free that as long as what comes behind it needs the output (kept.py). And the trace is told which
+At the end of a forward pass the mark also says how much of the module's output its own backward pass keeps: recomputing
+the module does not free that as long as what comes after it needs the output (kept.py). And the trace records which
 blocks the module was called with, since a checkpoint of it would keep them (arguments.py), and those that it has put
 there itself, as into a cache.
 
@@ -26,25 +26,25 @@ from typing import Any, Callable, Optional
 from stalloc.train.marking.arguments import stores_caches, tensors_in
 from stalloc.train.marking.compilations import Compilations, leave_uncompiled
 from stalloc.train.marking.kept import kept_bytes
-from stalloc.train.marking.marks import CACHES_TOLD, INPUTS_TOLD
+from stalloc.train.marking.marks import CACHES_TRACED, INPUTS_TRACED
 from stalloc.train.marking.paths import ModulePaths
 
 _KEY = "stalloc"  # in a graph node's metadata
 
 # Path and pass ("F", "B"), whether it begins, and where a forward pass ends, kept_bytes of the output, if known, and
-# INPUTS_TOLD, CACHES_TOLD or 0.
+# INPUTS_TRACED, CACHES_TRACED or 0.
 LayerSink = Callable[[str, str, bool, Optional[int], int], object]
 # Path, and the tensors that the module was called with; whether the trace has them.
 InputSink = Callable[[str, list[Any]], bool]
 
 
 def _untold(path: str, tensors: list[Any]) -> bool:
-    """Where nobody asks for inputs."""
+    """Used where nobody requests inputs."""
     return False
 
 
 class ModuleMarks:
-    """Tells `sink` where modules begin and end. Threads have stacks of their own; the sink must be thread-safe."""
+    """Reports to `sink` where modules begin and end. Threads have stacks of their own; the sink must be thread-safe."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class ModuleMarks:
         stack = self._forward_stack()
         path = self._paths.name(module, stack[-1] if stack else None)
         if not stack:
-            self._stacks.inputs = CACHES_TOLD if stores_caches(module) else INPUTS_TOLD
+            self._stacks.inputs = CACHES_TRACED if stores_caches(module) else INPUTS_TRACED
         stack.append(path)
         self._sink(path, "F", True, None, 0)
 
@@ -153,9 +153,9 @@ class ModuleMarks:
         given = tensors_in(inputs)
         while stack[-1] != path:  # what an exception left open ends, too
             self._sink(stack.pop(), "F", False, None, 0)
-        told = self._inputs(path, given.tensors) and given.complete
+        traced = self._inputs(path, given.tensors) and given.complete
         stack.pop()
-        self._sink(path, "F", False, kept, self._stacks.inputs if told else 0)
+        self._sink(path, "F", False, kept, self._stacks.inputs if traced else 0)
         for tensor in tensors:
             self._watch(getattr(tensor, "grad_fn", None), path)
 

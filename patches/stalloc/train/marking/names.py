@@ -1,7 +1,7 @@
 """Names for the blocks of a trace: parameters, gradients, optimizer state, buffers, inputs, found by their addresses.
 
 Around each optimizer step of a traced iteration the tensors of all modules and of the optimizer are looked at, and the
-trace is told which block each lies in. Nothing is kept alive, and no device memory is touched or asked for.
+trace records which block each lies in. Nothing is kept alive, and no device memory is touched or requested.
 
     Model.blocks.0.up.weight             the parameter, and its gradient
     Model.blocks.0.up.weight:exp_avg     state of the optimizer
@@ -32,7 +32,7 @@ _MAIN = ":main"
 
 
 class _Parameter(NamedTuple):
-    """Of a module."""
+    """The names of a module."""
 
     identity: int
     name: str
@@ -54,7 +54,8 @@ def _block_of(tensor: Any) -> int:
 
 
 class TensorNames:
-    """Tells `library` what lies where. Called on the thread that runs the loop. Whatever fails is said once."""
+    """Reports to `library` which tensor lies where. Called on the thread that runs the loop. A failure is reported
+    once."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class TensorNames:
         self._iteration_begins = True
         self._discoveries = 0
         self._failed = False
-        self.inputs = ModelInputs(torch, paths, self._wants_inputs, self._tell_input)
+        self.inputs = ModelInputs(torch, paths, self._wants_inputs, self._report_input)
 
     def next_iteration(self, _: int = 0) -> None:
         """Gradients will be other blocks now."""
@@ -97,12 +98,12 @@ class TensorNames:
     def layer_inputs(self, layer: str, tensors: Iterable[Any]) -> bool:
         """What a layer of this path was called with; on any thread. False: it is not in the trace."""
 
-        def tell() -> None:
+        def report() -> None:
             blocks = {self._block_of(part) for tensor in tensors for part in _plain(tensor)}
             for block in blocks - {0}:
                 self._library.layer_input(block, self._text(layer))
 
-        self._look(tell)
+        self._look(report)
         return not self._failed and self._wanted()
 
     def _look(self, look: Callable[[], None]) -> None:
@@ -117,8 +118,8 @@ class TensorNames:
     def _wants_inputs(self) -> bool:
         return not self._failed and self._wanted()
 
-    def _tell_input(self, tensor: Any, name: str) -> None:
-        self._look(lambda: self._tell(tensor, name, INPUT))
+    def _report_input(self, tensor: Any, name: str) -> None:
+        self._look(lambda: self._report(tensor, name, INPUT))
 
     # -- What there is
 
@@ -140,19 +141,19 @@ class TensorNames:
                     self._name_parameter(parameter, f"{path}.{name}", PARAMETER)
                     self._parameters.append(self._known(parameter, f"{path}.{name}"))
             for name, buffer in _members(module, "_buffers"):
-                self._tell(buffer, f"{path}.{name}", BUFFER)
+                self._report(buffer, f"{path}.{name}", BUFFER)
 
     def _name_parameter(self, parameter: Any, name: str, role: int) -> None:
         for inner in _flattened_names(parameter, name):
-            self._tell(parameter, inner, role)
-            self._tell(parameter.grad, inner, GRADIENT)
-        self._tell(getattr(parameter, "main_grad", None), name, GRADIENT)  # Megatron, Apex
-        self._tell(getattr(parameter, "ds_tensor", None), name, PARAMETER)  # DeepSpeed's shard
+            self._report(parameter, inner, role)
+            self._report(parameter.grad, inner, GRADIENT)
+        self._report(getattr(parameter, "main_grad", None), name, GRADIENT)  # Megatron, Apex
+        self._report(getattr(parameter, "ds_tensor", None), name, PARAMETER)  # DeepSpeed's shard
         main = getattr(parameter, "main_param", None)
         if isinstance(main, self._torch.Tensor) and main is not parameter:
             self._names[id(main)] = name + _MAIN
-            self._tell(main, name + _MAIN, OPTIMIZER_STATE)
-            self._tell(main.grad, name + _MAIN, GRADIENT)
+            self._report(main, name + _MAIN, OPTIMIZER_STATE)
+            self._report(main.grad, name + _MAIN, GRADIENT)
 
     # Without any module its parameters are the model; else those that no module has are views or copies.
     def _name_groups(self, optimizer: Any) -> None:
@@ -161,7 +162,7 @@ class TensorNames:
         for group_number, group in enumerate(optimizer.param_groups):
             for number, parameter in enumerate(group["params"]):
                 if id(parameter) in self._names:
-                    self._tell(parameter.grad, self._names[id(parameter)], GRADIENT)
+                    self._report(parameter.grad, self._names[id(parameter)], GRADIENT)
                     continue
                 name = f"{type(optimizer).__name__}.{group_number}.{number}{_MAIN if known else ''}"
                 self._names[id(parameter)] = name
@@ -187,7 +188,7 @@ class TensorNames:
         if [tuple(copy.shape) for copy in copies] == [known.shape for known in trained]:
             for copy, known in zip(copies, trained):
                 self._names[id(copy)] = known.name + _MAIN
-                self._tell(copy, known.name + _MAIN, OPTIMIZER_STATE)
+                self._report(copy, known.name + _MAIN, OPTIMIZER_STATE)
 
     def _known(self, parameter: Any, name: str) -> _Parameter:
         shape = tuple(parameter.shape)
@@ -207,7 +208,7 @@ class TensorNames:
             name = self._names.get(id(parameter))
             if name is not None:
                 for path, tensor in self._tensors_in(state):
-                    self._tell(tensor, f"{name}{path}", OPTIMIZER_STATE)
+                    self._report(tensor, f"{name}{path}", OPTIMIZER_STATE)
 
     def _tensors_in(self, state: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         if isinstance(state, self._torch.Tensor):
@@ -221,7 +222,7 @@ class TensorNames:
 
     # -- Where it lies
 
-    def _tell(self, tensor: Optional[Any], name: str, role: int) -> None:
+    def _report(self, tensor: Optional[Any], name: str, role: int) -> None:
         if not isinstance(tensor, self._torch.Tensor):
             return
         for part in _plain(tensor):

@@ -17,7 +17,7 @@ _NAMES = {INIT: "init", OPTIMIZER: "optimizer"}
 _PASS_NAMES = {number: name for name, number in PASSES.items()}
 
 
-def beside(sink: MarkSink, torch: Any) -> MarkSink:
+def together_with(sink: MarkSink, torch: Any) -> MarkSink:
     """A sink that does what `sink` does, and ranges."""
     ranges = Ranges(torch.cuda.nvtx)
 

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 
 class ModulePaths:
-    """A path for each module that was asked for, and for those inside it. A module keeps its first path."""
+    """A path for each module that was requested, and for those inside it. A module keeps its first path."""
 
     def __init__(self) -> None:
         self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -39,8 +39,8 @@ class ModulePaths:
         return self._paths[module]
 
     def discover(self, torch: Any) -> None:
-        """Names all modules of this process; those that no other holds are roots. Asks the garbage collector, so that
-        no hook is needed that torch.compile would see: a tenth of a second for a million objects."""
+        """Names all modules of this process; those that no other holds are roots. Queries the garbage collector, so
+        that no hook is needed that torch.compile would see: a tenth of a second for a million objects."""
         kind = torch.nn.Module
         modules = [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
         held = {id(inner) for module in modules for inner in _children(module)}

@@ -1,7 +1,7 @@
-"""Seconds and tokens of the iterations behind a trace, left beside it for `stalloc fit`: a traced iteration is slower.
+"""Seconds and tokens of the iterations after a trace, written next to it for `stalloc fit`: tracing is slower.
 
 The file, rank00000.steps.json, has for each such iteration its seconds, and the tokens of its micro-batches where the
-program tells of them (`stalloc.tokens`), and of those in which the device was watched, and which are not among them,
+program reports them (`stalloc.tokens`), and of those in which the device was watched, and which are not among them,
 what it did (device_work.py):
 
     {"seconds": [1.31, 1.18], "tokens": [[988, 402], [512, 640]],
@@ -18,13 +18,13 @@ from typing import Any, Callable
 from stalloc.core import files, log
 from stalloc.train.marking.device_work import DeviceWork
 
-_MOST = 64  # iterations; more tell nothing new
+_MOST = 64  # iterations; more add nothing
 _UNWATCHED = 4  # iterations, before the first whose device is watched
 _MOST_WATCHED = 2
 
 
 class FreeSteps:
-    """Of one rank. Called on the thread that runs the loop. Whatever cannot be written costs a warning."""
+    """The steps of one rank. Called on the thread that runs the loop. A failed write costs a warning."""
 
     def __init__(self, path: Path, wait: Callable[[], object], work: DeviceWork) -> None:
         """`wait`: for the device, so that a step's time is its own. Removes what an earlier trace has left."""
@@ -63,17 +63,17 @@ class FreeSteps:
         self._work.end()
 
     def write(self) -> None:
-        """Nothing where no iteration came behind the trace."""
+        """Does nothing if no iteration came after the trace."""
         if self._seconds:
-            told = {"seconds": self._seconds, "tokens": self._tokens, "device": self._watched}
-            content = json.dumps(told).encode()
+            found = {"seconds": self._seconds, "tokens": self._tokens, "device": self._watched}
+            content = json.dumps(found).encode()
             self._guarded(lambda: files.write_whole(self._path, content))
 
     def _guarded(self, access: Callable[[], object]) -> None:
         try:
             access()
         except OSError as error:
-            log.warning(f"the steps behind the trace could not be noted: {error}")
+            log.warning(f"the steps after the trace could not be written: {error}")
 
 
 def waiting_for(torch: Any) -> Callable[[], object]:

@@ -1,6 +1,6 @@
-"""Tokens of the traced micro-batches, left beside the trace for `stalloc plan --max-tokens`.
+"""Tokens of the traced micro-batches, written next to the trace for `stalloc plan --max-tokens`.
 
-What the longest traced micro-batch had tells how much longer those may be that the plan is to serve. The file,
+The longest traced micro-batch shows how much longer those may be that the plan is to serve. The file,
 rank00000.tokens.json, has the least and the most tokens of each micro-batch of an iteration, over all traced ones, and
 those of the first iterations one by one, by which `stalloc fit` knows how long a layer takes:
 
@@ -16,14 +16,14 @@ from typing import Callable, SupportsIndex
 
 from stalloc.core import files, log
 
-_MOST = 64  # iterations one by one; more tell nothing new
+_MOST = 64  # iterations one by one; more add nothing
 
 
 class TokenCounts:
-    """Of one rank's trace. Called on the thread that runs the loop. Whatever cannot be written costs a warning."""
+    """The tokens of one rank's trace. Called on the thread that runs the loop. A failed write costs a warning."""
 
     def __init__(self, path: Path) -> None:
-        """Removes what an earlier trace has left: this one may be told of no tokens."""
+        """Removes what an earlier trace has left: this one may have no tokens."""
         self._path = path
         self._current: list[int] = []  # of the iteration that runs, by micro-batch
         self._least: list[int] = []
@@ -51,7 +51,7 @@ class TokenCounts:
         self._written = False
 
     def write(self) -> None:
-        """Nothing where no iteration has finished since."""
+        """Does nothing if no iteration has finished since."""
         if self._written:
             return
         self._written = True

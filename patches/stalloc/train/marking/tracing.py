@@ -1,4 +1,4 @@
-"""What mode Trace does beside the allocator: the window of iterations, names of blocks, marks of modules, tokens."""
+"""Mode Trace apart from the allocator: the window of iterations, names of blocks, marks of modules, tokens."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Tracing:
         self._when_ended.clear()
         if self.names is not None:
             self.names.inputs.remove()
-        self._tokens.iteration_finished()  # the loop's last, where stop() is called behind it
+        self._tokens.iteration_finished()  # the loop's last, where stop() is called after it
         self.flush()
 
     def program_ends(self) -> None:
@@ -107,7 +107,7 @@ class Tracing:
         self._free_steps.close()
 
     def tokens(self, count: SupportsIndex) -> None:
-        """Of the present micro-batch, where it is traced."""
+        """Adds the present micro-batch, if it is traced."""
         if self.state == RUNS:
             self._tokens.add(count)
         elif self.state == ENDED:

@@ -1,6 +1,6 @@
-"""Megatron's arguments as it settled them, left beside a trace, so that the estimate of a report knows the model.
+"""Megatron's arguments as it settled them, written next to a trace, so that the estimate of a report knows the model.
 
-A command line does not tell all: defaults, checkpoints, YAML files and tokenizers decide, too.
+A command line is not enough: defaults, checkpoints, YAML files and tokenizers decide as well.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def note_arguments() -> None:
         given = _given(sys.modules.get("megatron.training.global_vars"))
         if given is not None:
             trace = Path(directory) / "trace" / f"rank{int(log.rank()):05d}.trace"
-            files.write_whole(megatron_arguments.arguments_beside(trace), json.dumps(_told(given)).encode())
+            files.write_whole(megatron_arguments.arguments_of(trace), json.dumps(_settled(given)).encode())
     except (OSError, TypeError, ValueError) as error:
         log.warning(f"the arguments of this run could not be noted: {error}")
 
@@ -38,6 +38,6 @@ def _given(variables: Any) -> Any:
         return None
 
 
-def _told(given: Any) -> dict[str, Any]:
+def _settled(given: Any) -> dict[str, Any]:
     known = {name: getattr(given, name) for name in megatron_arguments.argument_names() if hasattr(given, name)}
     return {name: value.name if isinstance(value, enum.Enum) else value for name, value in known.items()}

@@ -1,4 +1,4 @@
-"""How long micro-batches are, for `stalloc plan --max-tokens`: told from what Megatron's model is given."""
+"""The lengths of micro-batches, for `stalloc plan --max-tokens`, from the inputs of Megatron's model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def model(original: Function, loop: Loop) -> Function:
 
 
 def _tokens(chunk: Any, identifiers: Any) -> int:
-    """Of the whole micro-batch, from shapes: nothing is waited for. 0 where nothing tells.
+    """The tokens of the whole micro-batch, from shapes: nothing is waited for. 0: unknown.
 
     A later pipeline stage has what the one before sent: sequence x batch x hidden. Of the sequence a rank has its
     part under context parallelism, and of what is sent under sequence parallelism.

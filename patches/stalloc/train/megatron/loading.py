@@ -2,7 +2,7 @@
 
 Megatron makes the state (`sharded_state_dict`, under the mark that finds those places), reads the checkpoint into it,
 and puts together anew what it had split for the file: both halves of a SwiGLU weight, say. The whole tensor comes while
-the halves are still there, so it gets room that the steady iterations need, for ever. Once the loading is over, the
+the halves are still there, so it takes memory that the steady iterations need, for ever. Once the loading is over, the
 halves are gone: such tensors then move to their places, one at a time.
 """
 
@@ -21,7 +21,7 @@ Place = tuple[int, str]  # id of the parameter, name of the tensor
 
 
 class LoadedState:
-    """Of one rank. One thread loads."""
+    """The loading of one rank. One thread loads."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -90,8 +90,8 @@ def _make(optimizer: Any, init_state: Callable[[Any, Any], None], config: Any) -
 def _move(optimizer: Any, addresses: dict[Place, int]) -> None:
     """What lies elsewhere than it was made, or comes from the file alone.
 
-    The plan's places are found by what is asked for in a row, so all of the state is asked for, as in a first step;
-    room for what stays where it is goes back at once.
+    The plan's slots are found by consecutive requests, so all of the state is requested, as in a first step;
+    memory for state that stays in place is freed at once.
     """
 
     def moves(place: Place, value: Any) -> bool:
@@ -102,9 +102,9 @@ def _move(optimizer: Any, addresses: dict[Place, int]) -> None:
     for part in parts(optimizer):
         with api.layer(OPTIMIZER_STATE, "O"):
             for place, value in _values_of(optimizer, part):
-                room = sys.modules["torch"].empty_like(value)
+                copy = sys.modules["torch"].empty_like(value)
                 if moves(place, value):
-                    value.data = room.copy_(value)  # the tensor stays the object that it was
+                    value.data = copy.copy_(value)  # the tensor stays the object that it was
 
 
 def _values_of(optimizer: Any, groups: Sequence[dict[str, Any]]) -> Iterator[tuple[Place, Any]]:

@@ -15,7 +15,7 @@ Place = tuple[int, Optional[int]]
 class Loop:
     """Pairs each backward pass with its forward pass, and keeps marks out of what is fenced.
 
-    Schedules tell the backward pass nothing but the tensors: the forward pass's output is the same object, even where
+    Schedules pass nothing but tensors to the backward pass: the forward pass's output is the same object, even where
     its data is deallocated in between. Only its id is kept, so nothing lives longer for us.
     """
 

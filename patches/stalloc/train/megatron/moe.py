@@ -71,7 +71,8 @@ def experts(original: Function, loop: Loop) -> Function:
 
 
 def _counts(dealt: Any) -> Optional[list[int]]:
-    """Of (hidden states, tokens of each expert, probabilities); None where reading them would wait for a device."""
+    """The tokens in (hidden states, tokens of each expert, probabilities); None if reading them would wait for a
+    device."""
     tokens: Any = dealt[1] if isinstance(dealt, tuple) and len(dealt) > 1 else None
     if getattr(getattr(tokens, "device", None), "type", None) != "cpu":
         return None

@@ -1,4 +1,5 @@
-"""This rank's coordinates, as Megatron knows them once it runs: left beside a trace, compared with those of a plan."""
+"""This rank's coordinates, as Megatron knows them once it runs: written next to a trace, compared with those of a
+plan."""
 
 from __future__ import annotations
 

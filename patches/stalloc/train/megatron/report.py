@@ -13,7 +13,7 @@ _MEGABYTE = 1024.0 * 1024.0
 
 
 def memory_report(original: Function) -> Function:
-    """report_memory. Behind a plain pluggable allocator torch has no figures: then only ours are printed."""
+    """Prints report_memory. With a plain pluggable allocator torch has no figures: then only ours are printed."""
     name_of, group_of = argument(original, "name"), argument(original, "process_group")
     warned = False
 

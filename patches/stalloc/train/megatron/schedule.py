@@ -10,7 +10,7 @@ from stalloc.train.patching import Function, argument
 
 
 def whole(original: Function, loop: Loop) -> Function:
-    """forward_backward_*: fenced where it is told to run forward only.
+    """forward_backward_*: fenced if it runs forward only.
 
     Megatron's own `evaluate` is fenced already; loops of one's own on megatron-core evaluate by this call alone.
     """

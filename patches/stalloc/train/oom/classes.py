@@ -1,4 +1,4 @@
-"""The class of each block of a report: by the tensors in it, else by the phase that asked for it."""
+"""The class of each block of a report: by the tensors in it, else by the phase that requested it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ def classify(report: dict[str, Any], named: Mapping[int, Named]) -> None:
 Phase = tuple[Optional[int], str]
 
 
-def class_by_phase(asked: Phase, now: Phase) -> str:
-    """Of a live block without a name. A batch comes behind the optimizer's step of the iteration before, or later."""
-    (iteration, what), (present, running) = asked, now
+def class_by_phase(requested: Phase, now: Phase) -> str:
+    """The class of a live block without a name. A batch comes after the optimizer's step of the last iteration, or
+    later."""
+    (iteration, what), (present, running) = requested, now
     if iteration is None or present is None or what == "fence":
         return "other"
     if what == "optimizer":
-        return "temporaries" if asked == now else "optimizer state"
+        return "temporaries" if requested == now else "optimizer state"
     if what == "after the optimizer":
         return "inputs" if present - iteration == 1 else "other"
     return _class_in_iteration(what, running) if iteration == present else "other"

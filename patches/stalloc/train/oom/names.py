@@ -13,7 +13,7 @@ _CLASSES = {"parameter": "weights", "buffer": "weights", "gradient": "gradients"
 
 
 class Named(NamedTuple):
-    """Of a block: the role of its first tensor, and the names of all of them."""
+    """The tensors of a block: the role of the first, and the names of all."""
 
     role: str
     names: list[str]
@@ -24,7 +24,7 @@ class Named(NamedTuple):
 
 
 class _Collector:
-    """Stands for the library that TensorNames tells."""
+    """Stands for the library that TensorNames reports to."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -41,7 +41,8 @@ class _Collector:
 
 
 def named_blocks(torch: Any) -> dict[int, Named]:
-    """By the address of the block. Asks the garbage collector for modules and optimizers; takes no device memory."""
+    """Names by the address of the block. Queries the garbage collector for modules and optimizers; takes no device
+    memory."""
     collector = _Collector()
     names = TensorNames(collector, torch, ModulePaths(), lambda: True)
     names.resolve()

@@ -14,21 +14,21 @@ from stalloc.core.library import Library
 from stalloc.train.oom import classes, names
 
 VARIABLE = "STALLOC_OOM_REPORT"
-_Told = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-_told: Optional[Any] = None  # the library calls it: it must stay
+_Callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+_callback: Optional[Any] = None  # the library calls it: it must stay
 
 
 def watch(library: Library, torch: Any, mode: str) -> None:
     """Adds to every report of the library. Nothing where the variable is not set."""
-    global _told
+    global _callback
     if not os.environ.get(VARIABLE):
         return
 
-    def told(path: bytes) -> None:
+    def reported(path: bytes) -> None:
         complete(Path(os.fsdecode(path)), torch, mode)
 
-    _told = _Told(told)
-    library.tell_oom_reports(ctypes.cast(_told, ctypes.c_void_p))
+    _callback = _Callback(reported)
+    library.tell_oom_reports(ctypes.cast(_callback, ctypes.c_void_p))
     atexit.register(library.tell_oom_reports, None)  # no Python any more
 
 
@@ -59,7 +59,7 @@ def add(report: dict[str, Any], torch: Any, mode: str) -> None:
 
 def _no_stacks(mode: str) -> str:
     record = "torch.cuda.memory._record_memory_history() or " if mode == "Torch" else ""
-    return f"stacks are not recorded in mode {mode}: {record}STALLOC_MODE=Trace STALLOC_TRACE_STACKS=1 tells them"
+    return f"stacks are not recorded in mode {mode}: {record}STALLOC_MODE=Trace STALLOC_TRACE_STACKS=1 records them"
 
 
 def _trace(rank: int) -> Optional[str]:

@@ -1,6 +1,6 @@
 """Reports where PyTorch's own allocators serve: in mode Torch, and where only STALLOC_OOM_REPORT is set.
 
-On a GPU PyTorch tells of an error before it is raised, and its snapshot has every block. On the CPU nothing tells, so
+On a GPU PyTorch reports an error before it is raised, and its snapshot has every block. On the CPU nothing does, so
 an error that ends the program is seen, and of blocks only the tensors that Python can reach.
 """
 
@@ -30,7 +30,7 @@ _ON_CPU = (
 
 
 class TorchReports:
-    """Of one process."""
+    """The reports of one process."""
 
     def __init__(self, directory: Path, rank: int, mode: str = "Torch") -> None:
         self._directory, self._rank, self._mode = directory, rank, mode
@@ -104,7 +104,7 @@ class TorchReports:
             return
         self._written += 1
         report.setdefault("notes", []).append(
-            f"phases and the last events are not known in mode {self._mode}: modes Trace and Alloc tell them"
+            f"phases and the last events are not known in mode {self._mode}: modes Trace and Alloc know them"
         )
         reports.add(report, self._torch, self._mode)
         path = self._directory / f"rank{self._rank:05d}.pid{os.getpid()}.oom{self._written}.json"

@@ -45,7 +45,7 @@ def _check_name(name: str) -> None:
 
 
 def index_of(device: Device) -> int:
-    """As the C ABI numbers devices. ValueError for what names none."""
+    """The device's number in the C ABI. ValueError if it names none."""
     if device is None:
         return _ALL_DEVICES
     if isinstance(device, int) and not isinstance(device, bool):
@@ -80,14 +80,14 @@ def wake(tags: Tags, device: Device) -> SleepResult:
 
 
 def waker(tags: Tags, device: Device) -> Callable[[], SleepResult]:
-    """As `sleeper`."""
+    """Like `sleeper`."""
     names, index, arena = names_of(tags), index_of(device), library()
     return lambda: SleepResult.parse(arena.wake(index, names), asleep=False)
 
 
 def asleep_bytes() -> int:
-    """That sleep now, on all devices. RuntimeError where nothing could sleep."""
-    of_none = library().sleep(_ALL_DEVICES, [], [])  # puts nothing to sleep, and tells what does
+    """The tags that sleep now, on all devices. RuntimeError if nothing can sleep."""
+    of_none = library().sleep(_ALL_DEVICES, [], [])  # puts nothing to sleep, and returns what does
     return SleepResult.parse(of_none, asleep=True).asleep_bytes
 
 

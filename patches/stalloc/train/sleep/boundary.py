@@ -39,7 +39,7 @@ def give(order: Order) -> None:
 
 def at_once(order: Order) -> None:
     """Carries it out on this thread."""
-    with orders.turn:
+    with orders.lock:
         if _ended:
             order.refuse(ENDING)
         else:
@@ -47,15 +47,15 @@ def at_once(order: Order) -> None:
 
 
 def end(wait_seconds: float = 0) -> None:
-    """Nothing is carried out any more. An order that is under way on another thread has so long to end."""
+    """Carries out no more orders. An order that another thread carries out has `wait_seconds` to end."""
     global _serving, _ended
     with _gate:
         _serving, _ended = False, True
     with contextlib.suppress(queue.Empty):
         while True:
             _given.get_nowait().refuse(ENDING)
-    if wait_seconds and orders.turn.acquire(timeout=wait_seconds):
-        orders.turn.release()
+    if wait_seconds and orders.lock.acquire(timeout=wait_seconds):
+        orders.lock.release()
 
 
 def forget() -> None:
@@ -68,12 +68,12 @@ def forget() -> None:
 
 def reached(_: int) -> None:
     """An iteration is over: what was ordered meanwhile is done now. Other loops of the process stay as well."""
-    if _serving and (not _given.empty() or orders.turn.locked()):
+    if _serving and (not _given.empty() or orders.lock.locked()):
         _stay()
 
 
 def _stay() -> None:
-    with orders.turn:
+    with orders.lock:
         before = orders.asleep_bytes() or 0  # what the program has put to sleep itself
         try:
             _obey(before)
@@ -101,7 +101,7 @@ def _obey(before: int) -> None:
 
 
 def _wake_again(before: int) -> None:
-    """A handler of a signal has raised: whoever catches that, to save the model perhaps, finds it awake."""
+    """A handler of a signal has raised: a program that catches this, perhaps to save the model, finds it awake."""
     if (orders.asleep_bytes() or 0) <= before:
         return
     try:

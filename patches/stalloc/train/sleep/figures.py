@@ -13,7 +13,7 @@ CPU = -1  # a device's number
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFigures:
-    """Of one device; bytes and seconds. docs/sleep.md says what each is."""
+    """The figures of one device; bytes and seconds. docs/sleep.md says what each is."""
 
     device: int
     blocks: int
@@ -50,7 +50,7 @@ class SleepResult:
 
     @classmethod
     def parse(cls, figures: dict[str, Any], asleep: bool) -> SleepResult:
-        """Of the library's JSON; keys of a newer one are left out."""
+        """The figures in the library's JSON; keys of a newer one are left out."""
         known = [field.name for field in dataclasses.fields(DeviceFigures)]
         rows = (DeviceFigures(**{name: row[name] for name in known}) for row in figures["devices"])
         return cls(tuple(rows), asleep)
@@ -84,14 +84,15 @@ class SleepResult:
         return sum(device.seconds for device in self.devices)
 
     def stays(self) -> tuple[Stay, ...]:
-        """What a sleep leaves on the devices beside their contexts, largest first. Asks PyTorch's allocator now."""
+        """What a sleep leaves on the devices in addition to their contexts, largest first. Queries PyTorch's allocator
+        now."""
         if not self.asleep:
             return ()
         rows = [row for device in self.devices for row in _stays_of(device)]
         return tuple(sorted((row for row in rows if row.bytes > 0), key=lambda row: -row.bytes))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The form for JSON."""
         return {
             "devices": [dataclasses.asdict(device) for device in self.devices],
             "stays": [dataclasses.asdict(row) for row in self.stays()],
@@ -114,15 +115,15 @@ def _stays_of(device: DeviceFigures) -> list[Stay]:
             device.device,
             "PyTorch's allocator",
             live,
-            "live blocks that no arena serves: small, from before the arena, or asked for outside of it",
+            "live blocks that no arena serves: small, from before the arena, or requested outside of it",
         ),
         Stay(device.device, "graph pools", of_pools, "a graph reads them when it is replayed; freed with the graph"),
-        Stay(device.device, "cache", cached, "beside live blocks in the same segments of PyTorch's allocator"),
+        Stay(device.device, "cache", cached, "next to live blocks in the same segments of PyTorch's allocator"),
     ]
 
 
 def _pools_of(device: int) -> tuple[int, int]:
-    """Of pools other than the default one: bytes reserved, and of them live."""
+    """Bytes of pools other than the default one: reserved, and live among them."""
     torch = sys.modules["torch"]
     segments = [
         segment

@@ -5,7 +5,7 @@
       |         +--an error--> what sleeps of it all the same wakes again
       +--its client has gone, has waited long enough, or the program ends--> never begun
 
-One order is carried out at a time, by whoever has the turn. No error of an order reaches its caller.
+One order is carried out at a time, by the holder of the lock. No error of an order reaches its caller.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _woken_again(slept_before: int) -> str:
 
 
 def asleep_bytes() -> Optional[int]:
-    """That sleep now; None where that is not known, as without an arena."""
+    """The tags that sleep now; None if not known, as without an arena."""
     try:
         return api.asleep_bytes()
     except Exception:
@@ -128,13 +128,13 @@ def asleep_bytes() -> Optional[int]:
 
 # One at a time -------------------------------------------------------------------------------------------------------
 
-turn = threading.Lock()
-_held: list[Order] = []  # guarded by the turn: sleeps that were answered, and of which something still sleeps
+lock = threading.Lock()
+_held: list[Order] = []  # guarded by the lock: sleeps that were answered, and of which something still sleeps
 _slept_before = 0  # bytes, before the first of these: the program's own affair
 
 
 def carry_out(order: Order) -> Optional[SleepResult]:
-    """As Order.run. REQUIRES: the turn."""
+    """Like Order.run. REQUIRES: the lock."""
     global _slept_before
     before = asleep_bytes() or 0
     if not before:
@@ -151,7 +151,7 @@ def carry_out(order: Order) -> Optional[SleepResult]:
 
 
 def undo(order: Order) -> SleepResult:
-    """Wakes what a sleep has put to sleep, since nobody knows of it; nothing where it is awake. REQUIRES: the turn.
+    """Wakes what a sleep has put to sleep, since nobody knows of it; nothing where it is awake. REQUIRES: the lock.
 
     Raises:
         RuntimeError: it sleeps on, and why.
@@ -165,7 +165,7 @@ def undo(order: Order) -> SleepResult:
 
 
 def wake_again(slept_before: int) -> SleepResult:
-    """Wakes all that orders have put to sleep. REQUIRES: the turn.
+    """Wakes all that orders have put to sleep. REQUIRES: the lock.
 
     Args:
         slept_before: bytes. What the program had put to sleep itself cannot be distinguished.
@@ -180,17 +180,17 @@ def wake_again(slept_before: int) -> SleepResult:
 
 
 def warn_of_sleep(what: str, why: str) -> None:
-    """Where nobody else would tell it."""
+    """Used where nobody else would report it."""
     log.warning(f"{what}, and sleeps on: {why}; to wake it: stalloc wake {os.getpid()}")
 
 
 def is_held(order: Order) -> bool:
-    """Whether it sleeps, as far as is known without the turn."""
+    """Whether it sleeps, as far as is known without the lock."""
     return order in _held
 
 
 def forget() -> None:
     """In a forked child, where none of the locks will be opened."""
-    global turn
-    turn = threading.Lock()
+    global lock
+    lock = threading.Lock()
     _held.clear()

@@ -237,7 +237,7 @@ def _forget() -> None:
     _server = None
 
 
-def serve_if_asked(wanted: str) -> None:
+def serve_if_wanted(wanted: str) -> None:
     """STALLOC_SLEEP_SOCKET: "1" between iterations, "once" at once."""
     if not wanted:
         return

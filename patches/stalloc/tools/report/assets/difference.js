@@ -1,6 +1,6 @@
-// Two runs beside each other (stalloc diff --html).
+// Two runs side by side (stalloc diff --html).
 
-// -- Two runs beside each other (stalloc diff --html)
+// -- Two runs side by side (stalloc diff --html)
 
 const changeColumns = (name) => [
   { name, text: true, value: (row) => row.name },

@@ -27,7 +27,7 @@ const heldCard = (figures) => {
   const held = (name) => figures.allocators.find((row) => row.name === name);
   const native = held("PyTorch native"), ran = held("stalloc, last run (Alloc)"), plan = ran ?? held("stalloc, planned");
   if (!native) return null;
-  if (!plan) return card("held by PyTorch's allocator (simulated)", size(native.held_bytes), line(`E ${share(native.efficiency)}; stalloc plan tells what a plan would hold`));
+  if (!plan) return card("held by PyTorch's allocator (simulated)", size(native.held_bytes), line(`E ${share(native.efficiency)}; stalloc plan computes what a plan would hold`));
   const change = plan.held_bytes - native.held_bytes;
   return card(ran ? "held by stalloc, last run" : "held with the plan (predicted)", size(plan.held_bytes),
     line(`PyTorch's allocator: ${size(native.held_bytes)} (simulated), ${change > 0 ? "+" : "−"}${(100 * Math.abs(change / native.held_bytes)).toFixed(1)} % with stalloc`));

@@ -5,14 +5,14 @@ const LEAST_SHARE = 0.0015; // of the width: narrower parts are not drawn
 
 const icicle = (root) => {
   const box = element("div", { class: "icicle", role: "tree", "aria-label": "parts of the peak" });
-  const told = element("div", { class: "readout" });
+  const readout = element("div", { class: "readout" });
   const parents = new Map();
   const link = (node) => node.children.forEach((child) => { parents.set(child, node); link(child); });
   link(root);
   const above = (node) => (parents.has(node) ? [...above(parents.get(node)), parents.get(node)] : []);
-  const tell = (node) => {
+  const show = (node) => {
     const path = [...above(node), node].slice(1).map((part) => part.label).join(" › ") || node.label;
-    told.textContent = `${path}: ${size(node.bytes)}, ${share(node.bytes / root.bytes)} of the peak`;
+    readout.textContent = `${path}: ${size(node.bytes)}, ${share(node.bytes / root.bytes)} of the peak`;
   };
   const cell = (node, depth, from, width, open) => {
     const made = element("div", {
@@ -20,7 +20,7 @@ const icicle = (root) => {
       "aria-expanded": node.children.length ? "true" : null,
       title: `${node.title}\n${size(node.bytes)}, ${share(node.bytes / root.bytes)}\n${classTotals(node.rows).map(([of, bytes]) => `${of}: ${size(bytes)}`).join("\n")}`,
       style: `left:${100 * from}%;width:${100 * width}%;top:${24 * depth}px;--part:${node === root ? css("--line") : COLOURS[classOf(node)]}`,
-      onclick: () => node.children.length && open(node), onmousemove: (event) => (event.movementX || event.movementY) && tell(node), onfocus: () => tell(node),
+      onclick: () => node.children.length && open(node), onmousemove: (event) => (event.movementX || event.movementY) && show(node), onfocus: () => show(node),
     }, element("span", {}, node.label), element("small", {}, size(node.bytes)));
     made.node = node;
     return made;
@@ -44,7 +44,7 @@ const icicle = (root) => {
     const here = cells.find((made) => made.node === focus);
     here.tabIndex = 0;
     if (refocus) here.focus({ preventScroll: true });
-    tell(focus);
+    show(focus);
   };
   const besides = (node, step) => {
     const all = parents.get(node)?.children ?? [node];
@@ -60,5 +60,5 @@ const icicle = (root) => {
     if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
   });
   open(root, false);
-  return element("div", {}, told, element("div", { class: "icicle-room" }, box));
+  return element("div", {}, readout, element("div", { class: "icicle-space" }, box));
 };

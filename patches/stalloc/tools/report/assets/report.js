@@ -12,11 +12,11 @@ const boundaries = (phases, from, to, key) => {
   const every = Math.ceil(starts.length / (narrow() ? 5 : 24));
   const place = (i) => (key === "event" ? phases.event[i] : phases.ns[i] / 1e9);
   const drawn = document.documentElement.clientWidth - (narrow() ? 90 : 180); // of the plot, about
-  const room = (name) => (key === "event" ? to - from : place(starts[starts.length - 1]) - place(starts[0])) * ((7 * name.length + 8) / drawn);
+  const width = (name) => (key === "event" ? to - from : place(starts[starts.length - 1]) - place(starts[0])) * ((7 * name.length + 8) / drawn);
   starts.forEach((i, number) => {
     if (phases.event[i] < from || phases.event[i] > to) return;
     const name = phases.name[i].split(",")[0];
-    const x = place(i), next = starts[Math.min(number + every, starts.length - 1)], tight = number + 1 < starts.length && place(next) - x < room(name);
+    const x = place(i), next = starts[Math.min(number + every, starts.length - 1)], tight = number + 1 < starts.length && place(next) - x < width(name);
     shapes.push({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: css("--soft"), width: 1, dash: "dot" } });
     if (number % every === 0 && !tight) {
       labels.push({ x, yref: "paper", ...(narrow() ? { y: 1, yanchor: "bottom" } : { y: 0.995, yanchor: "top" }), xanchor: "left", text: name, showarrow: false,
@@ -26,7 +26,7 @@ const boundaries = (phases, from, to, key) => {
   return { shapes, labels };
 };
 
-// Phases of one iteration as bands, each with its name where there is room.
+// Phases of one iteration as bands, each with its name where it fits.
 const bands = (phases, x, from, to, key) => {
   const shapes = [], labels = [];
   const place = (i) => (key === "event" ? phases.event[i] : phases.ns[i] / 1e9);
@@ -115,7 +115,7 @@ const peakRows = (view, device) => device.peak.bytes.map((bytes, i) => ({
   tensor: device.peak.name[i], kind: device.peak.tensor[i], names: device.peak.names[i], ...called(device, device.peak.stack[i]),
 }));
 const called = (device, stack) => ({ site: device.stacks.call_site[stack], calls: device.stacks.calls[stack] });
-// "weight" of "blocks.0.up.weight" beside the layer "blocks.0.up".
+// "weight" of "blocks.0.up.weight" next to the layer "blocks.0.up".
 const ownName = (row) => (!row.names && row.layer && row.tensor.startsWith(`${row.layer}.`) ? row.tensor.slice(row.layer.length + 1) : row.tensor);
 // Where the trace knows names or stacks. A block can hold many tensors: all are in the tip, and are searched.
 const tensorColumn = (rows) => (rows.some((row) => row.tensor)
@@ -178,7 +178,7 @@ const unusedSection = (view, device) => {
     { name: "used next by", text: true, long: true, value: (row) => row.after, title: (row) => row.after }, classColumn, { name: "phase", text: true, value: (row) => row.role },
     ...layerColumn(device), ...tensorColumn(rows), ...siteColumn(rows), bytesColumn("of the peak", (row) => row.atPeak),
   ];
-  const peaks = [["every block allocated at its first use", held.early_peak], ["freed behind its last", held.late_peak],
+  const peaks = [["every block allocated at its first use", held.early_peak], ["freed after its last", held.late_peak],
     ["both", held.early_and_late_peak], ["away where it is idle for long", held.idle_peak]].map(([what, bytes]) => `${what}: ${size(bytes)}`).join(" · ");
   return section("unused", "What is held without use", `Blocks allocated early, freed late, or idle for long, by the operations that used them. The peak of ${size(live)} with ${peaks}.`,
     table(columns, rows, { search: searchable(columns), label: "search what is held without use" }));
@@ -223,7 +223,7 @@ const layerSection = (view, device) => {
   if (!rows.length) {
     return section("layers", "Layers", "The trace has no layer marks: record with STALLOC_TRACE_MODULES=1, or mark layers with stalloc.layer().");
   }
-  return section("layers", "Layers", "Greatest of all visits. Rise: above what was live on entering. Spike: above both ends, gone when the layer ends. Net: what it leaves behind. By class: what the device had live; pointing at a bar tells how much.",
+  return section("layers", "Layers", "Greatest of all visits. Rise: above what was live on entering. Spike: above both ends, gone when the layer ends. Net: what it leaves live. By class: what the device had live; point at a bar for the bytes.",
     table([
       bytesColumn("rise", (row) => row.most_rise), { name: "layer", text: true, long: true, path: true, value: (row) => device.layers[row.layer], title: (row) => device.layers[row.layer] },
       { name: "pass", text: true, value: (row) => row.pass || "–" }, bytesColumn("spike", (row) => row.most_spike),
@@ -236,20 +236,20 @@ const layerSection = (view, device) => {
 
 const adviceSection = (view, index) => {
   const rows = view.advice[index], leaks = view.leaks[index];
-  const told = leaks.groups.length
-    ? `Every iteration leaves ${size(leaks.bytes_per_iteration)} behind: ${leaks.groups.slice(0, 3).map((group) => `${group.blocks_per_iteration} × ${size(group.bytes)} (${group.class}, ${group.layer || group.phase})`).join(", ")}.`
+  const leaking = leaks.groups.length
+    ? `Every iteration leaves ${size(leaks.bytes_per_iteration)} more live: ${leaks.groups.slice(0, 3).map((group) => `${group.blocks_per_iteration} × ${size(group.bytes)} (${group.class}, ${group.layer || group.phase})`).join(", ")}.`
     : leaks.enough_iterations ? `No leak in ${leaks.iterations} iterations.` : `Too few iterations to look for leaks (${leaks.needed_iterations} are needed).`;
-  return section("advice", "What would lower the peak", `Each line is the traced run played again with that change; a peak that only moves elsewhere saves nothing. Savings do not add up. ${told}`,
-    rows.length ? table([bytesColumn("saves", (row) => row.saves_bytes), { name: "change", text: true, wrap: true, value: (row) => row.what + (row.at_least ? " (saves at least so much)" : "") }, bytesColumn("live then", (row) => row.of_live ? row.peak_bytes : null), bytesColumn("held then", (row) => row.of_live ? null : row.peak_bytes), { name: "set", text: true, wrap: true, value: (row) => row.how_to },
+  return section("advice", "What would lower the peak", `Each line replays the traced run with that change; a peak that only moves elsewhere saves nothing. Savings do not add up. ${leaking}`,
+    rows.length ? table([bytesColumn("saves", (row) => row.saves_bytes), { name: "change", text: true, wrap: true, value: (row) => row.what + (row.at_least ? " (a lower bound)" : "") }, bytesColumn("live then", (row) => row.of_live ? row.peak_bytes : null), bytesColumn("held then", (row) => row.of_live ? null : row.peak_bytes), { name: "set", text: true, wrap: true, value: (row) => row.how_to },
       { name: "cost", text: true, wrap: true, value: (row) => row.cost }, { name: "known from", text: true, wrap: true, value: (row) => row.how_known }], rows, { total: () => "" })
       : element("p", {}, "Nothing was found that lowers the peak by 1 % or more."));
 };
 
-const poolSection = (device, told) => {
+const poolSection = (device, lines) => {
   const pools = device.graph_pools;
   const rows = pools.pool.map((_, i) => Object.fromEntries(["pool", "role", "most", "end", "idle_then", "requests"].map((key) => [key, pools[key][i]])));
-  return section("graphs", "Pools of captured graphs", `What a pool has held at most stays its own: graphs have recorded the addresses. So at least ${size(pools.held)} are held where pools serve nobody else, when ${size(pools.live_then)} are live. ${told.join(". ")}`,
-    table([{ name: "pool", value: (row) => row.pool, show: (row) => row.pool ? String(row.pool) : "not told apart" }, { name: "first request in", text: true, value: (row) => device.roles[row.role] },
+  return section("graphs", "Pools of captured graphs", `A pool keeps the most that it ever held: graphs have recorded the addresses. Without lending, at least ${size(pools.held)} are held when ${size(pools.live_then)} are live. ${lines.join(". ")}`,
+    table([{ name: "pool", value: (row) => row.pool, show: (row) => row.pool ? String(row.pool) : "not distinguished" }, { name: "first request in", text: true, value: (row) => device.roles[row.role] },
       bytesColumn("live in it, at most", (row) => row.most), bytesColumn("at the end", (row) => row.end), bytesColumn("idle when most is held", (row) => row.idle_then),
       { name: "requests", value: (row) => row.requests, show: (row) => count(row.requests) }], rows, { sort: 2 }));
 };
@@ -349,7 +349,7 @@ const estimateSection = (view) => {
   }
   const off = (row) => row.estimate - row.measured;
   const known = view.estimate.some((row) => row.name === "weights" && row.measured !== null);
-  return section("estimate", "Estimate against measured", "What the configuration should need, by formulas, beside the peak of this trace." +
+  return section("estimate", "Estimate against measured", "What the configuration should need, by formulas, against the peak of this trace." +
     (known ? "" : " Without names of tensors, buffers made at set-up are weights to a trace, so state is compared as a whole."),
     table([{ name: "", text: true, value: (row) => row.name }, bytesColumn("estimate", (row) => row.estimate), bytesColumn("measured", (row) => row.measured),
       { name: "off", value: (row) => (row.measured === null ? 0 : off(row)), show: (row) => (row.measured === null ? "–" : off(row) === 0 ? size(0) : `${off(row) < 0 ? "−" : "+"}${size(Math.abs(off(row)))}${row.measured ? ` (${((100 * Math.abs(off(row))) / row.measured).toFixed(1)} %)` : ""}`) },
@@ -378,7 +378,7 @@ const dynamicSection = (view, index) => {
       yaxis2: { overlaying: "y", side: "right", rangemode: "tozero", showgrid: false, title: { text: "tokens" } }, ...(narrow() || !known.length ? {} : { margin: { l: 76, r: 76, t: 60, b: 52 } }) });
   });
   return section("dynamic", "What varies, by iteration", "Blocks whose size or presence depends on the data: experts, variable lengths. " +
-    (related === null ? "Tokens of experts are known of Megatron-LM's runs: noted beside the trace, or by its --save-tokens-per-expert-interval (--tokens)." : `Correlation of tokens and bytes: ${related.toFixed(2)}.`),
+    (related === null ? "Tokens of experts are known of Megatron-LM's runs: written next to the trace, or by its --save-tokens-per-expert-interval (--tokens)." : `Correlation of tokens and bytes: ${related.toFixed(2)}.`),
     table([{ name: "iteration", value: (row) => row.iteration }, bytesColumn("peak", (row) => row.peak_live), bytesColumn("dynamic, most", (row) => row.dynamic_peak),
       bytesColumn("dynamic requested", (row) => row.dynamic_requested), ...(rows.some((row) => row.tokens !== null) ? tokenColumns : [])], rows, { sort: null }), box);
 };
@@ -448,10 +448,10 @@ const build = () => {
 };
 
 // Figures and tables are shown before plotly's script is read: a second in which they can be read already.
-const told = document.documentElement.dataset;
+const timing = document.documentElement.dataset;
 const withPlotly = (draw) => {
   if (window.Plotly) return draw();
-  told.readableAfterMs ??= Math.round(performance.now());
+  timing.readableAfterMs ??= Math.round(performance.now());
   let waiting = true;
   const load = () => {
     if (!waiting) return;
@@ -475,16 +475,16 @@ const drawAll = (plots) => {
 };
 const drawInTurn = ([first, ...others], round) => {
   first();
-  told.drawn = "first";
-  told.drawnAfterMs = Math.round(performance.now());
+  timing.drawn = "first";
+  timing.drawnAfterMs = Math.round(performance.now());
   const next = () => {
     if (round !== state.round) return;
     if (others.length) {
       others.shift()();
       setTimeout(next);
     } else {
-      told.drawn = "all";
-      told.allDrawnAfterMs = Math.round(performance.now());
+      timing.drawn = "all";
+      timing.allDrawnAfterMs = Math.round(performance.now());
     }
   };
   setTimeout(next);

@@ -7,7 +7,7 @@ const cellsOf = (columns, row) => columns.map((column) => {
   const content = column.show ? column.show(row) : String(column.value(row));
   const kind = column.path ? "text long name" : column.long ? "text long" : column.wrap ? "text wrap" : column.text ? "text" : null;
   const shown = Array.isArray(content) ? content : [content];
-  // The end of a path tells most: it is elided in front, so the cell runs from right to left, and its text does not.
+  // The end of a path is the most specific: it is elided in front, so the cell runs from right to left, and its text does not.
   return element("td", { class: kind, title: column.title ? column.title(row) : null }, ...(column.path ? [element("bdi", {}, ...shown)] : shown));
 });
 
@@ -36,7 +36,7 @@ const table = (columns, rows, { search = null, label = search, sort = 0, total =
       by = index;
       fill();
     } }, column.name)));
-  const told = element("span", { class: "right" });
+  const summary = element("span", { class: "right" });
   const more = element("button", { onclick: () => { shown += 1000; fill(); } }, "more rows");
   const save = element("button", { title: "these rows as CSV: bytes, nanoseconds", onclick: () =>
     download(`${data.title.replace(/[^\w.-]+/g, "_")}-${save.closest("section")?.id ?? "table"}.csv`, csvOf(columns, found)) }, "CSV");
@@ -56,12 +56,12 @@ const table = (columns, rows, { search = null, label = search, sort = 0, total =
     body.replaceChildren(...found.slice(0, shown).map((row) =>
       element("tr", { class: best !== null && best(row) ? "best" : null }, ...cellsOf(columns, row))));
     more.hidden = found.length <= shown;
-    told.textContent = total === null ? counted(found.length, "row") : total(found);
+    summary.textContent = total === null ? counted(found.length, "row") : total(found);
   };
   fill();
   const field = search === null ? null : element("input", { type: "search", placeholder: search, "aria-label": label,
     oninput: (event) => { words = event.target.value.toLowerCase(); shown = ROWS_SHOWN; fill(); } });
-  return element("div", {}, element("div", { class: "row" }, field, more, told, rows.length ? save : null),
+  return element("div", {}, element("div", { class: "row" }, field, more, summary, rows.length ? save : null),
     element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)));
 };
 const TIP_LINES = 40;

@@ -40,8 +40,8 @@ const rangeOf = (numbers, all) => {
     const last = runs[runs.length - 1];
     if (last && last[1] + 1 === number) last[1] = number; else runs.push([number, number]);
   }
-  const told = runs.map(([from, to]) => (from === to ? `${from}` : `${from}–${to}`));
-  return told.length > 4 ? `${told.slice(0, 4).join(", ")}, …` : told.join(", ");
+  const shown = runs.map(([from, to]) => (from === to ? `${from}` : `${from}–${to}`));
+  return shown.length > 4 ? `${shown.slice(0, 4).join(", ")}, …` : shown.join(", ");
 };
 
 // Numbered parts that are alike, together: [name, number of parts, their twigs].
@@ -76,16 +76,16 @@ const leaves = (rows) => {
     kinds.set(key, [...(kinds.get(key) ?? []), row]);
   }
   const blocks = (of) => of.reduce((sum, row) => sum + row.count, 0);
-  const told = (of) => {
+  const label = (of) => {
     const number = blocks(of), name = of[0].tensor ? ownName(of[0]) : size(of[0].bytes);
     return of[0].tensor ? (number > 1 ? `${name} × ${count(number)}` : name) : `${count(number)} × ${name}`;
   };
   return [...kinds.values()].map((of) => {
     const layers = [...new Set(of.map((row) => row.layer))];
-    const title = `${told(of)}, allocated in ${[...new Set(of.map((row) => row.role))].join(", ")}`;
-    return nodeOf(told(of), title, of, layers.length < 2 ? [] : layers.map((layer) => {
+    const title = `${label(of)}, allocated in ${[...new Set(of.map((row) => row.role))].join(", ")}`;
+    return nodeOf(label(of), title, of, layers.length < 2 ? [] : layers.map((layer) => {
       const own = of.filter((row) => row.layer === layer);
-      return nodeOf(apart(layer, layers), `${layer}: ${told(own)}`, own);
+      return nodeOf(apart(layer, layers), `${layer}: ${label(own)}`, own);
     }));
   });
 };
@@ -164,14 +164,14 @@ const flattened = (root) => {
   return nodes;
 };
 
-// Room for a label inside of the innermost circle; what is longer is told whole above the plot.
-const ROOM = 26;
-const elided = (label) => (label.length <= ROOM ? label : label.includes(":") ? `${label.slice(0, ROOM - 1)}…` : `…${label.slice(1 - ROOM)}`);
+// Characters of a label that fit into the innermost circle; longer labels are shown whole above the plot.
+const LABEL_LENGTH = 26;
+const elided = (label) => (label.length <= LABEL_LENGTH ? label : label.includes(":") ? `${label.slice(0, LABEL_LENGTH - 1)}…` : `…${label.slice(1 - LABEL_LENGTH)}`);
 
-const treePlot = (box, told, root, kind) => {
+const treePlot = (box, readout, root, kind) => {
   const nodes = flattened(root), whole = root.bytes || 1, byId = new Map(nodes.map((node) => [node.id, node]));
   const path = (node) => (node.parent ? `${path(byId.get(node.parent))} › ${node.label}` : node.label);
-  const tell = (node) => { told.textContent = `${path(node)}: ${size(node.bytes)}, ${share(node.bytes / whole)} of the peak`; };
+  const show = (node) => { readout.textContent = `${path(node)}: ${size(node.bytes)}, ${share(node.bytes / whole)} of the peak`; };
   draw(box, [{
     type: kind, ids: nodes.map((node) => node.id), labels: nodes.map((node) => elided(node.label)), parents: nodes.map((node) => node.parent),
     values: nodes.map((node) => node.bytes), branchvalues: "total", maxdepth: kind === "sunburst" ? 4 : 3,
@@ -181,8 +181,8 @@ const treePlot = (box, told, root, kind) => {
     insidetextorientation: "auto", leaf: { opacity: 0.85 }, tiling: { pad: 2 }, pathbar: { visible: true },
     textfont: { size: 13 }, outsidetextfont: { color: css("--text") },
   }], { margin: { l: 8, r: 8, t: 28, b: 8 }, uniformtext: { minsize: 11, mode: "hide" } });
-  tell(nodes[0]);
-  box.on(`plotly_${kind}click`, (event) => tell(byId.get(event.nextLevel ?? nodes[0].id) ?? nodes[0]));
+  show(nodes[0]);
+  box.on(`plotly_${kind}click`, (event) => show(byId.get(event.nextLevel ?? nodes[0].id) ?? nodes[0]));
 };
 
 const treeSection = (view, device) => {
@@ -197,9 +197,9 @@ const treeSection = (view, device) => {
       choice([["icicle", "icicle"], ["sunburst", "sunburst"], ["treemap", "treemap"]], state.tree, (value) => { state.tree = value; refresh(); }),
       ...(stacks ? [choice([["modules", "by module"], ["calls", "by call stack"]], by, (value) => { state.treeBy = value; refresh(); })] : []));
     if (state.tree === "icicle") return holder.replaceChildren(icicle(rootOf(by)));
-    const box = plotBox(narrow() ? 420 : 620), told = element("div", { class: "readout" });
-    holder.replaceChildren(told, box);
-    treePlot(box, told, rootOf(by), state.tree);
+    const box = plotBox(narrow() ? 420 : 620), readout = element("div", { class: "readout" });
+    holder.replaceChildren(readout, box);
+    treePlot(box, readout, rootOf(by), state.tree);
   };
   later.push(refresh);
   return section("tree", "The peak as a tree",
