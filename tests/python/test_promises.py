@@ -126,7 +126,7 @@ def of_loops(traced: dict[str, Traced]) -> list[Promise]:
         rows = [row for row in traced[loop].rows if row["how_to"] == line]
         assert len(rows) == 1, f"nothing is said of what is freed late {kind}"
         found.append(Promise({"loop": loop, "mended": kind}, rows[0]["peak_bytes"], rows[0]["what"]))
-    (row,) = (row for row in traced["leaking"].rows if row["what"].startswith("stop leaving 256.00 KiB behind"))
+    (row,) = (row for row in traced["leaking"].rows if row["what"].startswith("stop leaving 256.00 KiB more live"))
     return [*found, Promise({"loop": "leaking", "mended": "leak"}, row["peak_bytes"], row["what"])]
 
 
