@@ -1,4 +1,4 @@
-"""What `stalloc run --fit` tells the programs that it starts, and what they leave for it: files of JSON.
+"""What `stalloc run --fit` passes to the programs that it starts, and what they write for it: files of JSON.
 
 STALLOC_FIT names one of two files. An order of a trial says how a program is traced: {"trial": {...}}. A choice is
 fit.json of `stalloc fit` with what a start needs to apply it: {"version": 1, "chosen": {...}, "automatic": {...}}.

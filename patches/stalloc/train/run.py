@@ -46,7 +46,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_CARD,
         type=sizes.parse_some,
-        help="make the program fit SIZE, as 80G, and run as fast as it can (default: the GPU's memory): a process of its "
+        help="make the program fit SIZE, as 80G, and run fast (default: the GPU's memory): a process of its "
         "own traces its first iterations. Then modules are recomputed or offloaded, and the micro-batch is set where "
         "the framework takes one. The choice is kept for the next start. Implies --auto",
     )
@@ -102,7 +102,7 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _is_size(following: Sequence[str]) -> bool:
-    """What stands behind --fit: a size, or what was meant for one; else the program."""
+    """What stands after --fit: a size, or what was meant for one; else the program."""
     return bool(following) and following[0][:1].isdigit() and not os.path.exists(following[0])
 
 

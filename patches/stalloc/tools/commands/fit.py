@@ -115,7 +115,7 @@ def document_by(words: list[str], least: int = 1, offloads: bool = True) -> dict
     """What the command with these words prints as JSON. FitError, CollectError, OSError.
 
     Args:
-        words: behind `stalloc fit`.
+        words: after `stalloc fit`.
         least: with --rows no smaller micro-batch is tried.
         offloads: whether anything may go to the host.
     """

@@ -1,4 +1,4 @@
-"""Choices that are kept for the next start: one file for each program, its arguments, and the size that was asked for.
+"""Choices that are kept for the next start: one file for each program, its arguments, and the requested size.
 
 They lie in the run's directory, or in the user's cache where nobody has named one. A choice is taken while the program,
 the card, torch, and the number of GPUs and processes are what it was made for.
@@ -65,7 +65,7 @@ class Kept:
 
     @classmethod
     def of(cls, environ: Mapping[str, str], program: Sequence[str], memory: Optional[int], card: Card) -> Kept:
-        """`memory`: what was asked for; None: the card's. OSError: the user has no cache."""
+        """`memory`: the requested size; None: the card's. OSError: the user has no cache."""
         is_module = program[0] == "-m"
         argv = ["-m", *program[2:]] if is_module else list(program)
         torch = _torch_version()
