@@ -17,8 +17,8 @@ from stalloc.tools.commands.kept_runs import Row, rows_of
 EXAMPLES = ("clean --older 30", "clean train-2e3678b6-batch-6", "clean --all --dry-run")
 
 ABOUT = """
-stalloc keeps a run while a process trains it or a planner works for it. A later start
-of a program whose run was removed is traced again.
+A run is kept while a process trains it or a planner works for it. A later start of a program whose run was removed is
+traced again.
 """
 _SECONDS_OF_DAY = 86400.0
 

@@ -18,9 +18,10 @@ from stalloc.tools.doctor.machine import FAILURE, OK, WARNING, Finding, Machine
 EXAMPLES = ("doctor", "doctor --json")
 
 _EPILOG = """
-stalloc checks torch and the adapter for it, the planner, the CUDA driver and its devices' virtual memory management. It
-also checks whether processes may share memory, directories, limits of the host and STALLOC_ variables. It changes
-nothing and starts nothing on a GPU. The exit code is 1 if something must be fixed before stalloc works as configured.
+The command checks torch and the adapter for it, the planner, the CUDA driver and its devices' virtual memory
+management. It also checks whether processes may share memory, directories, limits of the host and STALLOC_ variables.
+It changes nothing and starts nothing on a GPU. The exit code is 1 if something must be fixed before stalloc works as
+configured.
 """
 _CHECKS = (
     software.versions,

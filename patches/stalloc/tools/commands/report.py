@@ -33,8 +33,8 @@ from stalloc.tools.report.tokens import known_ranks, read_tokens
 EXAMPLES = ("report run1 --open", "report run1 --md", "report run1 --leaks")
 
 _EPILOG = """
-stalloc reads DIR/trace and, if they exist, DIR/output/plan and DIR/log_output. The table of ranks shows all; details
-are those of the rank with the highest peak unless --rank or --all names others. --html writes
+The command reads DIR/trace and, if they exist, DIR/output/plan and DIR/log_output. The table of ranks shows all;
+details are those of the rank with the highest peak unless --rank or --all names others. --html writes
 DIR/output/report/report.html (one file that needs no network), --per-rank a directory for each rank:
 DIR/output/report/rank00000/runtime_report.json, runtime_report.md and memory.log (totals by class where phases begin).
 runtime_report.json has MemScope's keys (runtime_trace, peak, top_events, comparisons, metadata) in addition to those of

@@ -18,8 +18,8 @@ from stalloc.tools.report import collect
 EXAMPLES = ("summary run1",)
 
 ABOUT = """
-stalloc reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto writes (--json: all of it;
-docs/summary.md has its keys). E is the peak of live bytes divided by the peak of reserved bytes. The saving is the
+The command reads DIR/log_output/rank00000.summary.json, which a run in mode Trace, Alloc or Auto writes (--json: all of
+it; docs/summary.md has its keys). E is the peak of live bytes divided by the peak of reserved bytes. The saving is the
 difference to a model of PyTorch's allocator that followed the run's first requests, or that the planner fed with the
 trace. It is not known if the run changed later. If more than eight lines would differ, ranks are summarized; --rank R
 shows one.
