@@ -1,4 +1,4 @@
-"""NVIDIA's management library, asked directly: what a GPU has, who takes it. It makes no CUDA context."""
+"""NVIDIA's management library, queried directly: what a GPU has, who takes it. It makes no CUDA context."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def load() -> Any:
 
 
 def memory(pci_bus_id: str, loaded: Callable[[], Any] = load) -> Optional[CardMemory]:
-    """Of the GPU at that address ("0000:1b:00.0"); None where the library cannot be asked."""
+    """The state of the GPU at that address ("0000:1b:00.0"); None if the library cannot be queried."""
     try:
         library = loaded()
         handle = ctypes.c_void_p()

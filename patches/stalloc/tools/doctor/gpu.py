@@ -113,7 +113,7 @@ def _named(cuda: Any, device: ctypes.c_int) -> tuple[str, int]:
 
 
 def _memory(machine: Machine, cuda: Any, index: int) -> Iterator[Finding]:
-    """Who has the GPU's memory now; nothing where NVIDIA's management library cannot be asked."""
+    """Who has the GPU's memory now; nothing if NVIDIA's management library cannot be queried."""
     device = _device_at(cuda, index)
     address = ctypes.create_string_buffer(32)
     if cuda.cuDeviceGetPCIBusId(address, len(address), device) != 0:

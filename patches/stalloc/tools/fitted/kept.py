@@ -43,7 +43,8 @@ class Card:
 
     @classmethod
     def present(cls, environ: Mapping[str, str]) -> Card:
-        """That of this process, asked in another one: a process that has started the driver cannot fork any more."""
+        """The card of this process, queried in another one: a process that has started the driver cannot fork any
+        more."""
         if environ.get("STALLOC_DEVICE", "").lower() == "cpu":
             return cls("cpu", 0, 0)
         done = subprocess.run([sys.executable, "-c", _CARDS], capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 """A trial: the program's first iterations, traced at a smaller micro-batch where its framework takes one, and ended.
 
 What it has seen is noted in a file next to the trace, as soon as it is known. The process is left without running what
-comes after the loop: `finally` blocks and callbacks of trainers save models that nobody asked for.
+comes after the loop: `finally` blocks and callbacks of trainers save models that nobody requested.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Where every byte of a GPU is, left beside a trace for `stalloc report`: what torch's allocators do not count, too.
+"""Where every byte of a GPU is, in a file next to a trace for `stalloc report`: what torch's allocators do not count,
+too.
 
 The file, rank00000.card.json, of each GPU that the process allocated on, at the last look (bytes):
 
