@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import os
 import statistics
@@ -106,7 +107,8 @@ def table(rows: list[dict[str, Any]], markdown: bool) -> str:
 
 
 def versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in LIBRARIES}
+    """Of the libraries that are installed; a program of another one fails, and says so."""
+    return {name: importlib.metadata.version(name) for name in LIBRARIES if importlib.util.find_spec(name)}
 
 
 def kept(chosen: argparse.Namespace) -> list[dict[str, Any]]:
