@@ -111,6 +111,15 @@ def test_toy_programs_train(program: str) -> None:
     assert all(count > 0 for count in result["tokens"])
 
 
+def test_offloading_is_measured_on_a_cpu() -> None:
+    words = ["--device", "cpu", "--tiny", "--only", "every second"]
+    done = run_with_torch(str(WORTH / "offload_overlap.py"), *words).good()
+    plain, offloaded = json.loads(done.out.splitlines()[-1])["rows"]
+    assert plain["sent_bytes"] == 0 < offloaded["sent_bytes"] == offloaded["fetched_bytes"] <= offloaded["host_bytes"]
+    assert offloaded["equal"]
+    assert offloaded["offloaded"] == [0, 2]
+
+
 def test_a_compiled_block_is_one_graph() -> None:
     done = run_with_torch(str(ROOT / "tests" / "python" / "scripts" / "compiled_block.py")).good()
     found = json.loads(done.out.splitlines()[-1])

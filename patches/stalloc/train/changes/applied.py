@@ -54,7 +54,7 @@ def apply_to(
         if chosen["offload_state"]:
             undo.callback(_offload_state(optimizer, choice, state.offload))
         try:
-            undo.callback(changed.change((module, way) for _, module, way in found))
+            undo.callback(changed.change(((module, way) for _, module, way in found), model))
         except changed.ChangeError as error:
             path = next(path for path, module, _ in found if module is error.module)
             raise ApplyError(f"{choice}: {path} cannot be changed: {error}") from error

@@ -12,10 +12,11 @@ import copyreg
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, cast
+from typing import Any, Optional, cast
 
 import torch
 
+from stalloc.train.changes import stations
 from stalloc.train.changes.offload import offloaded
 from stalloc.train.changes.recompute import recomputed
 
@@ -39,11 +40,13 @@ class Changed(type):
     """The class of classes that were made here. Each other metaclass of a module has a derived one."""
 
 
-def change(changes: Iterable[tuple[Any, str]]) -> Callable[[], None]:
+def change(changes: Iterable[tuple[Any, str]], model: Optional[Any] = None) -> Callable[[], None]:
     """Changes modules, all or none, and returns what changes them back. A module that runs in a way already stays.
 
     Args:
         changes: modules, each with RECOMPUTE or OFFLOAD. With both, what recomputing needs of its inputs is offloaded.
+        model: they are in it, and copies of offloaded tensors overlap with what runs around them (stations.py); None:
+            only with the module itself.
     Raises:
         ChangeError: one of them cannot be changed; none was.
     """
@@ -53,12 +56,16 @@ def change(changes: Iterable[tuple[Any, str]]) -> Callable[[], None]:
         for each in reversed(undone):
             each()
 
+    offloads: list[Any] = []
     for module, way in changes:
         try:
             undone.append(_change(module, way))
+            offloads += [module] if way == OFFLOAD else []
         except Exception as error:
             undo()
             raise error if isinstance(error, ChangeError) else ChangeError(module, str(error)) from error
+    if model is not None:
+        undone.append(stations.mark(model, offloads))
     return undo
 
 

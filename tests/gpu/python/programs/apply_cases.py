@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 import json
 import os
 import sys
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 import stalloc
-from stalloc.train.changes import state
+from stalloc.train.changes import state, transfers
 
 DEVICES = [torch.device(name) for name in sys.argv[2:] or ["cuda:0"]]
 DEVICE = DEVICES[0]
@@ -278,6 +279,134 @@ def _on_another_stream() -> dict[str, bool]:
     expected = run(copy.deepcopy(model))
     torch.cuda.synchronize()
     return {"another stream": all(same(run(apply(model, offload=layers_of(model))), expected) for _ in range(5))}
+
+
+LONG = 50_000_000  # cycles: some hundredths of a second
+
+
+def wide() -> Model:
+    torch.manual_seed(2)
+    return Model(lambda: Layer(width=512), layers=8).to(DEVICE)
+
+
+def _late(lane: Any) -> None:
+    """Copies in both directions wait from now on, so that whatever does not wait for them finds other bytes."""
+    if ON_GPU:
+        for stream in (lane._out, lane._back):
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(LONG)
+
+
+def _poisoned() -> None:
+    for _ in range(8):
+        torch.full((4096, 2048), float("nan"), device=DEVICE)
+
+
+def overlap() -> dict[str, bool]:
+    model = wide()
+    chosen = apply(copy.deepcopy(model), offload=["layers.0", "layers.2", "layers.3.up", "layers.7"])
+    every = apply(copy.deepcopy(model), offload=layers_of(model))
+    lane, x = transfers.lane_of(DEVICE), batch(4096, 512)
+    expected = trained(model, x=x)
+    found, sizes = {}, []
+    for name, module in {"some": chosen, "all": every}.items():
+        right = []
+        for _ in range(4):
+            _late(lane)
+            right.append(same(_late_trained(module, x, lane), expected))
+            sizes.append(lane.pool.size)
+        found[name] = all(right)
+    found["the pool is taken once"] = sizes[0] == sizes[3] and sizes[4] == sizes[7]
+    found["the host does not wait"] = _without_waiting(every, x)
+    return found | _lower_peak(model, every, x) | _other_passes(model, every, x, lane) | _captured(model, every)
+
+
+def _late_trained(model: Any, x: Any, lane: Any) -> list[Tensor]:
+    torch.manual_seed(7)
+    loss = model(x)
+    _poisoned()
+    torch.rand(1000, device=DEVICE)
+    _late(lane)
+    loss.backward()
+    _poisoned()
+    grads = [loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())]
+    model.zero_grad()
+    return [each.cpu() for each in grads]
+
+
+def _without_waiting(model: Any, x: Any) -> bool:
+    if ON_GPU:
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        model(x).backward()
+    finally:
+        if ON_GPU:
+            torch.cuda.set_sync_debug_mode("default")
+        model.zero_grad()
+    return True
+
+
+def _lower_peak(model: Any, offloaded: Any, x: Any) -> dict[str, bool]:
+    if not ON_GPU:
+        return {}
+    peaks = []
+    for module in (model, offloaded):
+        trained(module, x=x)
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        trained(module, x=x)
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    return {f"peak of {peaks[0] // MIB} MiB is {peaks[1] // MIB}": peaks[1] < 0.75 * peaks[0]}
+
+
+def _other_passes(model: Any, offloaded: Any, x: Any, lane: Any) -> dict[str, bool]:
+    """One that has no backward pass, one whose graph has two, and a fresh one that is freed while copies run."""
+    gc.collect()
+    held = lane.pool.used
+    loss = offloaded(x)
+    del loss
+    _late(lane)
+    loss = offloaded(x)
+    loss.backward(retain_graph=True)
+    first = [parameter.grad.clone() for parameter in offloaded.parameters()]
+    offloaded.zero_grad()
+    loss.backward()
+    again = same(first, [parameter.grad for parameter in offloaded.parameters()])
+    offloaded.zero_grad()
+    loss = offloaded(x)
+    _late(lane)
+    del loss
+    _poisoned()
+    expected = trained(model, x=x)
+    lane.give(lane.take(1), None)
+    lane.give(lane.take(1), None)
+    return {
+        "twice": again,
+        "after one that was dropped": same(trained(offloaded, x=x), expected),
+        "nothing is left": lane.pool.used <= held + 1024,
+    }
+
+
+def _captured(model: Any, offloaded: Any) -> dict[str, bool]:
+    """While a graph is captured, what is saved stays."""
+    if not ON_GPU:
+        return {}
+    found = []
+    for module in (copy.deepcopy(model).eval(), copy.deepcopy(offloaded).eval()):
+        static = batch(64, 512).detach().requires_grad_()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            torch.autograd.grad(module(static), static)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.manual_seed(3)
+        with torch.cuda.graph(graph):
+            (grad,) = torch.autograd.grad(module(static), static)
+        torch.cuda.manual_seed(3)
+        graph.replay()
+        found.append(grad.cpu())
+    return {"captured": torch.equal(*found)}
 
 
 class Shampoo(torch.optim.Optimizer):
