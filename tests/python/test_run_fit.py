@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from processes import HERE, PACKAGE, SCRIPTS, Finished, Training, run_with_torch
+from schemas import expect_document
 from stalloc.core import fit_files
 
 pytest.importorskip("torch")
@@ -53,6 +54,7 @@ class Program:
     def choice(self) -> dict[str, Any]:
         (file,) = self.choices()
         document: dict[str, Any] = json.loads(file.read_text())
+        expect_document("fit", document)
         return document
 
 

@@ -259,10 +259,37 @@ class FitCandidate(TypedDict):
     at_least: bool
 
 
+class FitBatch(TypedDict):
+    framework: Optional[str]
+    micro_batch: int
+    accumulation: int
+
+
+class FitModel(TypedDict):
+    kind: str
+    parameters: int
+    traced_as: Optional[str]
+    recompute: list[str]
+    offload: list[str]
+
+
+class FitAutomatic(TypedDict):
+    models: list[FitModel]
+    own: Optional[FitBatch]
+    batch: Optional[FitBatch]
+    fake: bool
+    made_for: Written
+    sources: dict[str, str]
+
+
 _FitFor = TypedDict("_FitFor", {"for": str})
 
 
-class Fit(_FitFor):
+class _KeptFit(_FitFor, total=False):
+    automatic: FitAutomatic  # in the files that `stalloc run --fit` keeps
+
+
+class Fit(_KeptFit):
     version: int
     run: str
     device: int

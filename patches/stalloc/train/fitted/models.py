@@ -2,17 +2,15 @@
 pass.
 
 What gets a module before its first pass is patched: torch.compile, Module.compile, fully_shard, and the classes that
-wrap a whole model. A block that is sharded stands for the model that holds it. torch.compile must not see the hooks
-(marking/compilations.py): they go before anything is compiled.
+wrap a whole model. A block that is sharded stands for the model that holds it. torch.compile must not see that calls of
+modules are watched (marking/compilations.py): they are left before anything is compiled.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-import importlib
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, Optional
@@ -44,14 +42,9 @@ class Models:
         self._depth = threading.local()  # count: of forward passes that run on this thread
         self._stopped = False
         self._waiting: list[tuple[str, Callable[[Any], None]]] = []
-        # The extra time of which torch warns is that of hooks which are gone by then.
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
-        modules = importlib.import_module("torch.nn.modules.module")
-        self._handles = [
-            modules.register_module_forward_pre_hook(self._enter),
-            modules.register_module_forward_hook(self._leave, always_call=True),
-        ]
-        self._compilations = Compilations(self._remove_hooks)
+        self._original_call: Optional[Callable[..., Any]] = None
+        self._watch_calls()
+        self._compilations = Compilations(self._leave_calls, self._compiled)
         torch.compile = self._before(torch.compile)
         torch.nn.Module.compile = self._before(torch.nn.Module.compile)
         for name, kind in _WRAPPERS.items():
@@ -61,15 +54,10 @@ class Models:
     def stop(self) -> None:
         """Nothing is found any more. What was patched stays, and does nothing: others may have copied it."""
         self._stopped = True
-        self._remove_hooks()
+        self._leave_calls()
         self._compilations.stop()
         for name, callback in self._waiting:
             forget(name, callback)
-
-    def _remove_hooks(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
 
     # -- Before the first forward pass
 
@@ -122,18 +110,38 @@ class Models:
 
     # -- At the first forward pass
 
-    def _enter(self, module: Any, args: tuple[Any, ...]) -> None:
-        if self._torch.compiler.is_compiling():
-            return
-        depth = self._depth.count = getattr(self._depth, "count", 0) + 1
-        if depth == 1 and module.training and self._torch.is_grad_enabled():
-            if not self._is_known(module):
-                self._see(module)
-            self._called(args)
+    def _watch_calls(self) -> None:
+        """A hook would come too late: by then the call has its forward."""
+        kind = self._torch.nn.Module
+        original = kind.__call__
 
-    def _leave(self, *_: Any) -> None:
-        if not self._torch.compiler.is_compiling():
-            self._depth.count = max(0, getattr(self._depth, "count", 0) - 1)
+        @functools.wraps(original)
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            self._depth.count = depth = getattr(self._depth, "count", 0) + 1
+            try:
+                if depth == 1 and module.training and self._torch.is_grad_enabled():
+                    self._enter(module, (*args, *kwargs.values()))
+                return original(module, *args, **kwargs)
+            finally:
+                self._depth.count -= 1
+
+        kind.__call__ = call
+        self._original_call = original
+
+    def _leave_calls(self) -> None:
+        if self._original_call is not None:
+            self._torch.nn.Module.__call__ = self._original_call
+            self._original_call = None
+
+    def _compiled(self) -> None:
+        """What was compiled before any model was there has none in it."""
+        if not self._stopped and self._original_call is None and not self._seen:
+            self._watch_calls()
+
+    def _enter(self, module: Any, args: tuple[Any, ...]) -> None:
+        if not self._stopped and not self._is_known(module):
+            self._see(module)
+        self._called(args)
 
     def _is_known(self, module: Any) -> bool:
         """Itself, or what it wraps."""
