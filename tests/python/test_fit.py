@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from processes import ROOT, SCRIPTS, Training, run_python
 from schemas import expect_document
+from stalloc.tools.fitting import choose
 from stalloc.tools.report import collect
 
 pytest.importorskip("torch")
@@ -231,6 +233,22 @@ def test_the_longest_is_larger_than_the_fastest_and_its_plan_fits(build: Path, d
     assert longest["chosen"]["recompute"]
     for document in (fastest, longest):
         assert document["predicted"]["held_bytes"]["stalloc"] <= document["memory_bytes"]
+
+
+@pytest.mark.parametrize("guess", [1, 5, 7, 8, 40])
+def test_the_longest_is_found_from_a_guess_that_is_too_large_or_too_small(guess: int) -> None:
+    """In proportion to the traced one, the largest may have a few bytes more than there are."""
+    chooser = object.__new__(choose._Chooser)
+    asked: list[int] = []
+
+    def search(sizes: list[int]) -> list[Any]:
+        asked.extend(sizes)
+        return [SimpleNamespace(micro_batch=size, fits=size <= 7) for size in sizes]
+
+    chooser.__dict__.update(_largest_untouched=lambda: guess, _reported_search=search)
+    found = {each.micro_batch: each.fits for each in chooser._longest()}
+    assert (found[7], found[8]) == (True, False)
+    assert sorted(asked) == sorted(set(asked)) == list(found)
 
 
 def test_the_longest_rows_are_found_and_set_in_each_framework_s_words(build: Path, decoder: Path) -> None:

@@ -237,16 +237,22 @@ class _Chooser:
 
     def _longest(self) -> list[Tried]:
         """The largest that fits with any change, and the next one."""
-        least = max(1, self._largest_untouched())
-        known = self._reported_search([least])
-        most = 2 * least
-        while self._reported_search([most])[0].fits:
+        known: dict[int, Tried] = {}
+
+        def fits(size: int) -> bool:
+            if size not in known:
+                (known[size],) = self._reported_search([size])
+            return known[size].fits
+
+        least = most = max(1, self._largest_untouched())
+        while fits(most):
             least, most = most, 2 * most
+        while least > 1 and not fits(least):  # rows at the limit: a byte more than it is one too many
+            least, most = least // 2, least
         while most - least > 1:
             middle = (least + most) // 2
-            known += self._reported_search([middle])
-            least, most = (middle, most) if known[-1].fits else (least, middle)
-        return known + self._reported_search([least]) if least > known[0].micro_batch else known
+            least, most = (middle, most) if fits(middle) else (least, middle)
+        return [known[size] for size in sorted(known)]
 
     def _reported_search(self, micro_batches: Sequence[int]) -> list[Tried]:
         if not micro_batches:
