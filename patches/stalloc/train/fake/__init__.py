@@ -5,9 +5,10 @@
     unknown.py   what stands in for values that nobody computed
     cuda.py      a torch.cuda that answers as for one GPU
     choices.py   what torch would choose on a GPU, where it queries the device
+    workspaces.py  what cuBLAS takes of torch's allocator
     ranks.py     one rank of several, alone
     running.py   all of it in place, for a process or a `with` block
 
 A fake trace has what torch's operators return and what autograd keeps. It does not have what operators take and give
-back inside: workspaces of cuBLAS and cuDNN, temporaries of sorts and reductions, buffers of NCCL.
+back inside: workspaces of cuDNN, temporaries of sorts and reductions, buffers of NCCL.
 """

@@ -25,7 +25,7 @@ class Blocks:
 
     def __init__(self, device: Device, stream: Callable[[], int] = lambda: 0) -> None:
         """`stream`: the number of the one that the present thread is on."""
-        self._device, self._stream = device, stream
+        self._device, self.stream = device, stream
         self.were = False  # any, so far
         self._blocks: dict[int, int] = {}
         self._alive: dict[int, Any] = {}  # weak references, whose callbacks report the end
@@ -49,11 +49,16 @@ class Blocks:
     def see_copied(self, copies: Sequence[int], blocked: int, storage: Any) -> None:
         """A storage that is copied from `blocked` bytes, which are computed of `copies`: all of them are temporary."""
         self.settle()
-        inner = [self._device.fake_allocate(size, self._stream()) for size in (*copies, blocked)]
+        inner = [self._device.fake_allocate(size, self.stream()) for size in (*copies, blocked)]
         for block in inner[:-1]:
             self._free(block)
         self.see(storage)
         self._free(inner[-1])
+
+    def keep(self, size: int) -> None:
+        """Bytes that a library takes for good."""
+        self.settle()
+        self._device.fake_allocate(size, self.stream())
 
     def resize(self, storage: Any, resize: Any) -> None:
         """A storage that takes other memory (FSDP's do, to 0 bytes and back). New memory comes before the old goes."""
@@ -110,7 +115,7 @@ class Blocks:
             self._device.fake_free(block)
 
     def _allocate(self, key: int, size: int) -> None:
-        block = self._device.fake_allocate(size, self._stream())
+        block = self._device.fake_allocate(size, self.stream())
         if block:
             self.were = True
             self._blocks[key] = block

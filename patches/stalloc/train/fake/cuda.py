@@ -24,7 +24,7 @@ from stalloc.train.fake.blocks import Blocks
 from stalloc.train.fake.patches import Patches
 
 NAME = "fake GPU"
-_CAPABILITY = (9, 0)
+CAPABILITY = (9, 0)
 _MEMORY = 80 << 30
 _PROCESSORS = 132
 
@@ -107,6 +107,31 @@ class _Devices:
             self.set(before)
 
 
+class _Generator(torch.Generator):
+    """One of a device draws on the CPU: nothing is computed from its numbers."""
+
+    _of: torch.device
+
+    def __new__(cls, device: Any = "cpu") -> _Generator:
+        made = super().__new__(cls)
+        made._of = torch.device(device)
+        return made
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self._of
+
+
+def _configuration() -> str:
+    """torch's own text, but for the lines of CUDA, which the missing library has."""
+    settings = f"USE_CUDA=ON, USE_MKL={_switch(torch.backends.mkl)}"
+    return f"PyTorch built with:\n  - CUDA device: {NAME}\n  - Build settings: {settings}\n"
+
+
+def _switch(backend: Any) -> str:
+    return "ON" if backend.is_available() else "OFF"
+
+
 class _Event:
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -130,6 +155,8 @@ def install(patches: Patches, figures: Figures, warn: Callable[[str], None], str
         if hasattr(torch.cuda.memory, name):
             patches.set(torch.cuda.memory, name, answer)
     patches.set(fake_tensor, "init_gpu_context", _nothing)
+    patches.set(torch, "Generator", _Generator)
+    patches.set(torch.__config__, "show", _configuration)
     cudnn = sys.modules["torch.backends.cudnn"].m  # its version cannot be queried
     patches.set(cudnn, "_init", lambda: False)
     patches.set(cudnn, "is_acceptable", lambda _: False)
@@ -144,7 +171,7 @@ def install(patches: Patches, figures: Figures, warn: Callable[[str], None], str
 def _answers(figures: Figures, streams: Streams) -> dict[str, Any]:
     devices = _Devices()
     properties = types.SimpleNamespace(
-        name=NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], total_memory=_MEMORY, multi_processor_count=_PROCESSORS
+        name=NAME, major=CAPABILITY[0], minor=CAPABILITY[1], total_memory=_MEMORY, multi_processor_count=_PROCESSORS
     )
     answers: dict[str, Any] = dict.fromkeys(_SILENT, _nothing)
     answers |= {
@@ -155,7 +182,7 @@ def _answers(figures: Figures, streams: Streams) -> dict[str, Any]:
         "default_stream": lambda *_, **__: streams.default,
         "device": _device_class(devices),
         "device_count": lambda: devices.count,
-        "get_device_capability": lambda *_, **__: _CAPABILITY,
+        "get_device_capability": lambda *_, **__: CAPABILITY,
         "get_device_name": lambda *_, **__: NAME,
         "get_device_properties": lambda *_, **__: properties,
         "get_rng_state": lambda *_, **__: torch.zeros(16, dtype=torch.uint8),

@@ -22,6 +22,7 @@ from stalloc.train.fake.patches import Patches
 from stalloc.train.fake.tensors import DeviceOfFakes
 from stalloc.train.fake.unknown import Assumptions, FakeTraceError, UnknownValues, as_facts
 from stalloc.train.fake.values import KnownValues
+from stalloc.train.fake.workspaces import Workspaces
 from stalloc.train.marking.marks import MarkSink
 from stalloc.train.marking.tracing import ENDED, Tracing
 
@@ -42,7 +43,8 @@ class FakeRun:
         self._streams = cuda.Streams()
         self._blocks = Blocks(library, lambda: self._streams.present.cuda_stream)
         self._known = KnownValues(device)
-        self._mode = DeviceOfFakes(device, self._blocks, self._values, self._known)
+        workspaces = Workspaces(self._blocks, cuda.CAPABILITY) if device == "cuda" else None
+        self._mode = DeviceOfFakes(device, self._blocks, self._values, self._known, workspaces)
         self._patches = Patches()
         self._left = False  # the program is at its end
         self._iterations: Optional[int] = None  # that ran to their end, where they are counted

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch._subclasses import fake_tensor
@@ -22,6 +22,7 @@ from stalloc.train.fake.blocks import Blocks
 from stalloc.train.fake.patches import Patches
 from stalloc.train.fake.unknown import FakeTraceError, UnknownValues, place
 from stalloc.train.fake.values import KnownValues
+from stalloc.train.fake.workspaces import Workspaces
 
 _aten = torch.ops.aten
 _LARGE = 1 << 20  # bytes of a CPU tensor that is fake all the same
@@ -50,12 +51,21 @@ _UNSUPPORTED = (
 class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
     """The dispatch mode. Storages that operators return on the device are reported to `blocks`."""
 
-    def __init__(self, device: str, blocks: Blocks, values: UnknownValues, known: KnownValues) -> None:
+    def __init__(
+        self,
+        device: str,
+        blocks: Blocks,
+        values: UnknownValues,
+        known: KnownValues,
+        workspaces: Optional[Workspaces] = None,
+    ) -> None:
+        """`workspaces`: of a GPU's libraries; None: on the CPU."""
         super().__init__(allow_non_fake_inputs=True)
         self._known = known
         self._device = device
         self._blocks = blocks
         self._values = values
+        self._workspaces = workspaces
         self._inside = threading.local()
         self._lock = threading.RLock()
         self._composite: dict[Any, bool] = {}
@@ -231,6 +241,8 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
         if self._device == "cpu":
             for stage in kernels.stages(func, args, result):
                 self._blocks.see_copied(stage.copies, stage.blocked, stage.result.untyped_storage())
+        elif self._workspaces is not None:
+            self._workspaces.follow(func, _is_backward())
         in_place = _sums_gradients() if func is _aten.add.Tensor else func in _INTO_ZEROS and _is_backward()
         left = args[0].untyped_storage() if in_place else None
         for leaf in tree_leaves(result):

@@ -137,5 +137,5 @@ def as_facts(assumptions: Assumptions, read: Mapping[tuple[str, str], int]) -> d
         "values_read": [
             {"operator": operator, "place": where, "times": times} for (operator, where), times in sorted(read.items())
         ],
-        "not_traced": "workspaces of cuBLAS and cuDNN, memory that operators take and give back inside, NCCL's buffers",
+        "not_traced": "workspaces of cuDNN, memory that operators take and give back inside, NCCL's buffers",
     }
