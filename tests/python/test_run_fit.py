@@ -105,6 +105,14 @@ def test_the_trial_ends_with_its_iterations_and_nothing_behind_the_loop_runs(pro
     assert document[fit_files.AUTOMATIC]["models"][0]["recompute"] == document["chosen"]["recompute"] == ["blocks.0"]
 
 
+def test_a_program_shorter_than_a_trial_ends_by_itself(program: Program) -> None:
+    """Its model is gone when it ends."""
+    plain = losses(program.start(words=("2048", "5")))
+    done = program.fit(words=("2048", "5"))
+    assert losses(done) == plain
+    assert "recompute blocks.*: 0" in done.err
+
+
 def test_a_trainer_gets_smaller_micro_batches_of_the_same_step(program: Program) -> None:
     plain = losses(program.start(WAY="trainer"))
     done = program.fit("12M", WAY="trainer", STALLOC_MEMORY_LIMIT="16M")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -183,6 +184,29 @@ def test_megatron_s_global_batch_stays(step: Any, own: int) -> None:
 # -- A trial
 
 
+@pytest.fixture
+def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Trial], trial.Trial]]:
+    monkeypatch.setattr(trial, "_die_with_parent", lambda: None)
+    monkeypatch.setattr(trial.atexit, "register", lambda call: call)
+    monkeypatch.setattr(lifetime, "_before_the_end", [])
+    made: list[trial.Trial] = []
+
+    def begin(order: Trial) -> trial.Trial:
+        made.append(trial.Trial(order, tmp_path / "notes.json", torch, None))
+        return made[-1]
+
+    yield begin
+    for each in reversed(made):
+        if each._models is not None:
+            each._models.stop()
+
+
+def noted(begun: trial.Trial) -> fit_files.Notes:
+    notes = fit_files.read_notes(begun._path)
+    assert notes is not None
+    return notes
+
+
 @pytest.mark.parametrize(
     ("order", "own", "new"),
     [
@@ -194,16 +218,43 @@ def test_megatron_s_global_batch_stays(step: Any, own: int) -> None:
         (Trial(9, rows=8), Batch("trainer", 16, 1), Batch("trainer", 8, 2)),
     ],
 )
-def test_a_trial_has_fewer_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: Trial, own: Batch, new: Batch
-) -> None:
-    monkeypatch.setattr(trial, "_die_with_parent", lambda: None)
-    monkeypatch.setattr(trial.atexit, "register", lambda call: call)
-    monkeypatch.setattr(lifetime, "_before_the_end", [])
-    begun = trial.Trial(order, tmp_path / "notes.json", torch, None)
+def test_a_trial_has_fewer_rows(tried: Callable[[Trial], trial.Trial], order: Trial, own: Batch, new: Batch) -> None:
+    begun = tried(order)
     assert batches._settled(own) == new
-    notes = fit_files.read_notes(tmp_path / "notes.json")
-    assert notes is not None
-    assert (notes.own, notes.traced) == (own, new)
-    assert begun._models is not None
-    begun._models.stop()
+    notes = noted(begun)
+    assert (notes.own, notes.traced, notes.ended) == (own, new, fit_files.RUNS)
+
+
+@pytest.mark.parametrize(
+    ("error", "iterations", "ended"),
+    [
+        (None, 0, fit_files.FINISHED),
+        (None, 2, fit_files.FINISHED),
+        (torch.OutOfMemoryError("CUDA out of memory"), 0, fit_files.OUT_OF_MEMORY),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, fit_files.OUT_OF_MEMORY),
+        (RuntimeError("no"), 1, fit_files.FAILED),
+    ],
+)
+def test_a_trial_notes_how_it_ended(
+    tried: Callable[[Trial], trial.Trial], monkeypatch: pytest.MonkeyPatch, error: Any, iterations: int, ended: str
+) -> None:
+    begun = tried(Trial(9, 4, 2))
+    batches._settled(Batch("trainer", 16, 1))
+    model = Layers()
+    model(torch.randn(2, 8)).backward()
+    for i in range(iterations):
+        begun.iteration_finished(i)
+    monkeypatch.setattr(sys, "last_value", error, raising=False)
+    begun._end()
+    notes = noted(begun)
+    assert (notes.ended, notes.iterations, notes.rows) == (ended, iterations, 2)
+    assert [(each.kind, each.parameters) for each in notes.models] == [("Model", PARAMETERS)]
+    assert str(Path(__file__).resolve()) in notes.sources
+
+
+def test_a_process_that_only_starts_others_says_nothing_of_them(tried: Callable[[Trial], trial.Trial]) -> None:
+    worker, parent = tried(Trial(9)), tried(Trial(9))
+    worker.iteration_finished(0)
+    worker._end()
+    parent._end()
+    assert noted(parent).iterations == 1

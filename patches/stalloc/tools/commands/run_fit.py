@@ -18,6 +18,7 @@ from stalloc.tools.fitted import making, trials
 from stalloc.tools.fitted.kept import MADE_FOR, SOURCES, Card, Kept, start_of
 from stalloc.tools.fitted.trials import TrialError, Trials
 from stalloc.tools.fitting.choose import FitError
+from stalloc.tools.report.certainty import worded
 from stalloc.tools.report.collect import CollectError
 
 _ANSWER = "answer.json"  # of rank 0, in the folder of the trials
@@ -141,7 +142,9 @@ def _show(document: dict[str, Any], file: Path) -> None:
     seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s a step"
     if document[fit_files.AUTOMATIC]["fake"]:
         seconds = "seconds are not known of fake tensors"
-    _tell(f"predicted: {size(predicted['peak_live_bytes'])} live at the peak, {size(held)} held; {seconds}")
+    sure = document["certainty"]["peak"]
+    peak = worded(sure, size(predicted["peak_live_bytes"]))
+    _tell(f"predicted: {peak} live at the peak, {worded(sure, size(held))} held; {seconds}")
     note = document["certainty"]["note"]
     if note:
         _tell(note)

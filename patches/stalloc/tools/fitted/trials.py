@@ -86,6 +86,8 @@ class Trials:
             "STALLOC_TRACE_RANKS": "",
             "STALLOC_TRACE_FAST_MODE": "0",
             "STALLOC_TENSORBOARD": "",
+            "WANDB_MODE": "disabled",
+            "COMET_MODE": "disabled",
             fit_files.FIT: str(given),
         }
         if self.ranks > 1:

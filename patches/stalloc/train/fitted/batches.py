@@ -22,7 +22,7 @@ _saves = True
 
 def watch(settle: Settle, saves: bool = True) -> None:
     """`settle` is called once with what the program's framework has, and answers what it gets instead. Without `saves`
-    a Trainer writes no checkpoints."""
+    a Trainer writes no checkpoints and reports to nobody."""
     global _settle, _saves
     _settle, _saves = settle, saves
     for patcher in PATCHERS:
@@ -47,7 +47,7 @@ def _trainer(original: Function) -> Function:
                 arguments.per_device_train_batch_size = new.micro_batch
                 arguments.gradient_accumulation_steps = new.accumulation
             if not _saves:
-                arguments.save_strategy = "no"
+                arguments.save_strategy, arguments.report_to, arguments.push_to_hub = "no", [], False
         original(self, *args, **kwargs)
 
     return init

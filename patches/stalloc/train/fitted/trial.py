@@ -45,6 +45,7 @@ class Trial:
         self._models: Optional[Models] = Models(torch, self._find, self._note_rows)
         self._no_memory: type[BaseException] = getattr(torch, "OutOfMemoryError", MemoryError)
         batches.watch(self._settle, saves=False)
+        self._process = os.getpid()  # a forked one has nothing to say
         self._ends = False  # the program does so by itself
         _die_with_parent()
         lifetime.before_the_end(self._program_ends)
@@ -52,6 +53,7 @@ class Trial:
 
     def iteration_finished(self, _: int) -> None:
         self._notes.iterations += 1
+        self._name_models()
         if self._models is not None and self._notes.iterations >= models.ITERATIONS:
             self._models.stop()
             self._models = None
@@ -87,6 +89,8 @@ class Trial:
             os._exit(0)
 
     def _end(self) -> None:
+        if os.getpid() != self._process or self._another_has_trained():
+            return
         error = getattr(sys, "last_value", None)
         if isinstance(error, self._no_memory) or any(text in str(error) for text in _NO_MEMORY):
             self._notes.ended = fit_files.OUT_OF_MEMORY
@@ -95,13 +99,26 @@ class Trial:
         else:
             traced = self._notes.iterations >= self._order.iterations
             self._notes.ended = fit_files.TRACED if traced else fit_files.FINISHED
-        self._notes.models = [dataclasses.replace(model, traced_as=self._name(at)) for at, model in self._found]
+        self._name_models()
+        self._notes.models = [model for _, model in self._found]
         self._notes.sources = sources()
         self._write()
 
-    def _name(self, at: weakref.ref[Any]) -> Optional[str]:
-        model = at()
-        return None if model is None or self._paths is None else self._paths[model]
+    def _another_has_trained(self) -> bool:
+        """A process that this one has started, for the same rank."""
+        if self._notes.iterations > 0:
+            return False
+        with contextlib.suppress(OSError, ValueError):
+            noted = fit_files.read_notes(self._path)
+            return noted is not None and noted.iterations > 0
+        return False
+
+    def _name_models(self) -> None:
+        """As long as they live: a program that ends by itself may have left them."""
+        for i, (at, noted) in enumerate(self._found):
+            model = at()
+            if model is not None and self._paths is not None:
+                self._found[i] = at, dataclasses.replace(noted, traced_as=self._paths[model])
 
     def _write(self) -> None:
         try:
