@@ -1,6 +1,7 @@
 #include "planner/whatif/fit_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -98,27 +99,51 @@ std::vector<FitSearch::Group> FitSearch::GroupUnits() const {
   if (!costs_.offload) return groups;
   const std::size_t recomputed = groups.size();
   for (std::size_t i = 0; i < recomputed; ++i) {
-    groups.push_back(groups[i]);
-    groups.back().use = UnitUse::kOffloaded;
+    groups.push_back(Offloading(groups[i]));
   }
   return groups;
 }
 
-std::int64_t FitSearch::CostOfUnit(std::size_t unit, UnitUse use) const {
+// The same units, offloaded: each as far behind the one before it as copying it takes, then those between.
+FitSearch::Group FitSearch::Offloading(Group group) const {
+  group.use = UnitUse::kOffloaded;
+  UnitChoice all = units_.Nothing();
+  for (const std::size_t unit : group.units) all.uses[unit] = UnitUse::kOffloaded;
+  std::vector<OffloadTrip> trips = units_.TripsOf(all);
+  if (trips.size() < 2) return group;
+  std::sort(trips.begin(), trips.end(),
+            [](const OffloadTrip& a, const OffloadTrip& b) { return a.saved_ns < b.saved_ns; });
+  const auto apart =
+      static_cast<double>(trips.back().saved_ns - trips.front().saved_ns) / static_cast<double>(trips.size() - 1);
+  double copy = 0;
+  for (const OffloadTrip& trip : trips)
+    copy = std::max(copy, static_cast<double>(trip.bytes) / costs_.bus_bytes_per_ns);
+  const auto most = static_cast<double>(group.units.size());
+  const auto stride = static_cast<std::size_t>(std::clamp(std::ceil(copy / std::max(apart, 1.0)), 1.0, most));
+  std::vector<std::size_t> ordered;
+  for (std::size_t first = 0; first < stride; ++first) {
+    for (std::size_t i = first; i < group.units.size(); i += stride) ordered.push_back(group.units[i]);
+  }
+  group.units = std::move(ordered);
+  return group;
+}
+
+std::int64_t FitSearch::CostOfUnit(std::size_t unit) const {
   const LayerUnit& one = units_.units()[unit];
-  if (use == UnitUse::kRecomputed) return one.forward_ns + one.runs * kCheckpointNs;
-  if (use == UnitUse::kAsItWas) return 0;
-  return static_cast<std::int64_t>(2 * static_cast<double>(one.away) / costs_.bus_bytes_per_ns);
+  return one.forward_ns + one.runs * kCheckpointNs;
 }
 
 std::int64_t FitSearch::CostOf(const UnitChoice& choice, double scale) const {
   std::int64_t growing = 0;
   std::int64_t cost = 0;
+  bool offloaded = false;
   for (std::size_t i = 0; i < choice.uses.size(); ++i) {
-    const std::int64_t fixed = choice.uses[i] == UnitUse::kRecomputed ? units_.units()[i].runs * kCheckpointNs : 0;
-    growing += CostOfUnit(i, choice.uses[i]) - fixed;
-    cost += fixed;
+    offloaded = offloaded || choice.uses[i] == UnitUse::kOffloaded;
+    if (choice.uses[i] != UnitUse::kRecomputed) continue;
+    growing += units_.units()[i].forward_ns;
+    cost += units_.units()[i].runs * kCheckpointNs;
   }
+  if (offloaded) growing += StallOf(units_.TripsOf(choice), costs_.bus_bytes_per_ns);
   cost += static_cast<std::int64_t>(scale * static_cast<double>(growing));
   if (choice.state_offloaded) {
     cost += static_cast<std::int64_t>(2 * static_cast<double>(units_.state_bytes()) / costs_.bus_bytes_per_ns);
@@ -148,7 +173,9 @@ void FitSearch::Greedy(Bytes budget, Attempt* attempt) const {
       if (next == group.units.end()) continue;
       UnitChoice choice = attempt->choice();
       choice.uses[*next] = group.use;
-      consider(std::move(choice), CostOfUnit(*next, group.use));
+      const std::int64_t cost =
+          group.use == UnitUse::kRecomputed ? CostOfUnit(*next) : CostOf(choice, attempt->scale()) - attempt->cost();
+      consider(std::move(choice), cost);
     }
     if (costs_.offload && !attempt->choice().state_offloaded && units_.state_bytes() > 0) {
       UnitChoice choice = attempt->choice();

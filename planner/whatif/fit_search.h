@@ -3,6 +3,7 @@
 //
 // Units are taken one by one, each time the one whose bytes at the peak cost least; where the peak moves, the next one
 // is chosen for where it is then. Of layers that are called alike the first to run is taken first: it is away longest.
+// Of those that are offloaded, it is so many layers on as their copies take: copies that fit between two cost nothing.
 // Then each is given back that is not needed any more. Every kind of layers alone, as many of them as it takes, is
 // tried beside; the cheapest of all is the result.
 #pragma once
@@ -68,7 +69,8 @@ class FitSearch {
 
   [[nodiscard]] UnitChoice Nothing() const;
   [[nodiscard]] std::vector<Group> GroupUnits() const;
-  [[nodiscard]] std::int64_t CostOfUnit(std::size_t unit, UnitUse use) const;
+  [[nodiscard]] std::int64_t CostOfUnit(std::size_t unit) const;
+  [[nodiscard]] Group Offloading(Group group) const;
   void Greedy(Bytes budget, Attempt* attempt) const;
   void Uniform(const Group& group, Bytes budget, Attempt* attempt) const;
   void GiveBack(Bytes budget, Attempt* attempt) const;

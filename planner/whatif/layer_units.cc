@@ -40,7 +40,8 @@ LayerUnits::LayerUnits(const DeviceFacts& facts)
     : facts_(facts),
       visits_(FindLayerVisits(facts.layers, facts.phases)),
       noticed_bytes_(PeakLiveBytes(facts.device) / kNoticed),
-      inputs_(facts, visits_) {
+      inputs_(facts, visits_),
+      places_(FindOffloadPlaces(facts.layers.names(), visits_)) {
   for (const LayerVisit& visit : visits_) holdings_.push_back(HoldingOf(visit));
   FindUnits();
   FindState();
@@ -260,23 +261,30 @@ void LayerUnits::RunAgain(const LayerVisit& visit, const Holding& holding, RunEd
   for (const EditAction& action : again) edit->actions.push_back({visit.backward_begin, action.block, action.makes});
 }
 
-// Blocks come back in the order in which they are freed, each when the ones before it are gone: those that no request
-// parts are one operation's.
 void LayerUnits::Offload(std::size_t index, const std::vector<KeptInput>& kept, RunEdit* edit) const {
-  const LayerVisit& visit = visits_[index];
-  const std::vector<Allocation>& all = facts_.device.allocations;
-  std::vector<std::uint32_t> blocks = holdings_[index].away;
-  std::sort(blocks.begin(), blocks.end(),
-            [&](std::uint32_t a, std::uint32_t b) { return all[a].free_event < all[b].free_event; });
-  std::uint64_t back = visit.backward_begin;
-  std::uint64_t last = visit.backward_begin;
-  for (const std::uint32_t block : blocks) {
-    const auto [begin, end] = BlocksIn(last, all[block].free_event);
-    if (begin != end) back = last;
-    last = std::uint64_t{all[block].free_event} + 1;
-    edit->actions.push_back({std::max(visit.forward_end, NeededUntil(block, kept)), block, false});
-    edit->actions.push_back({back, block, true});
+  const OffloadPlace& place = places_[index];
+  for (const std::uint32_t block : holdings_[index].away) {
+    const std::uint64_t gone = std::max(place.gone, NeededUntil(block, kept));
+    // What a layer after it frees, as another's input, has gone before it would be back.
+    if (gone >= std::min<std::uint64_t>(place.back, facts_.device.allocations[block].free_event)) continue;
+    edit->actions.push_back({gone, block, false});
+    edit->actions.push_back({place.back, block, true});
   }
+}
+
+std::vector<OffloadTrip> LayerUnits::TripsOf(const UnitChoice& choice) const {
+  const std::vector<std::size_t> visits = VisitsOf(choice, UnitUse::kOffloaded);
+  const std::vector<std::int64_t>& clock = facts_.clock.time_ns;
+  std::vector<OffloadTrip> trips;
+  for (auto i = visits.rbegin(); i != visits.rend() && SegmentOf(visits_[*i]) == SegmentOf(visits_[visits.back()]);
+       ++i) {
+    const LayerVisit& visit = visits_[*i];
+    const OffloadPlace& place = places_[*i];
+    if (!place.leaves()) continue;
+    trips.push_back({clock[visit.forward_begin], clock[place.gone], clock[place.back], clock[visit.backward_begin],
+                     holdings_[*i].away_bytes});
+  }
+  return trips;
 }
 
 void LayerUnits::OffloadState(RunEdit* edit) const {

@@ -4,7 +4,7 @@
 //   layer      forward ]...... away ......[ made anew at once, in the order of the forward pass; freed as it was
 //   output     stays as long as a later layer needs it
 //   inputs     of a checkpoint stay up to the end of the layer's backward pass
-//   offloaded  forward ]...... on the host ....[ back, what one operation frees at a time
+//   offloaded  forward ]...... on the host ....[ back, all at once: offload_trips.h
 //
 #pragma once
 
@@ -17,6 +17,7 @@
 #include "planner/facts/block_facts.h"
 #include "planner/whatif/layer_inputs.h"
 #include "planner/whatif/layer_visits.h"
+#include "planner/whatif/offload_trips.h"
 #include "planner/whatif/run_edit.h"
 
 namespace stalloc::planner {
@@ -78,6 +79,9 @@ class LayerUnits {
   [[nodiscard]] Bytes AwayIn(std::size_t unit, std::uint32_t segment) const;
   [[nodiscard]] bool IsInForward(std::size_t unit, std::uint64_t event) const;
 
+  // Of the last traced iteration, with the choice's offloaded layers.
+  [[nodiscard]] std::vector<OffloadTrip> TripsOf(const UnitChoice& choice) const;
+
   // `parts`, by allocation, are of micro-batches behind the first one of their step, which is so many times as large:
   // makes them of both. Where they overlap all are as large as the larger, since which made a block is not known.
   void ScaleFirst(double times, std::vector<BlockPart>* parts) const;
@@ -120,7 +124,8 @@ class LayerUnits {
   std::vector<LayerVisit> visits_;
   Bytes noticed_bytes_ = 0;
   LayerInputs inputs_;
-  std::vector<Holding> holdings_;  // by visit
+  std::vector<Holding> holdings_;     // by visit
+  std::vector<OffloadPlace> places_;  // by visit
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
       following_;         // by iteration: passes behind the first backward one
   bool overlap_ = false;  // a forward pass begins before the backward one of the micro-batch before it
