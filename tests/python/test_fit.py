@@ -272,6 +272,18 @@ def test_the_longest_rows_are_found_and_set_in_each_framework_s_words(build: Pat
     assert document["predicted"]["held_bytes"]["stalloc"] <= document["memory_bytes"]
 
 
+def test_the_bus_is_as_measured_or_as_it_was_said(build: Path, decoder: Path) -> None:
+    words = ["--memory=64M", "--keep-micro-batch"]
+    assert fit(build, decoder, *words)["bus"] == {"bytes_per_second": 25e9, "measured": False}
+    file = decoder.with_suffix(".bus.json")
+    file.write_text(json.dumps({"to_host": 5e10, "to_device": 6e10}))
+    try:
+        assert fit(build, decoder, *words)["bus"] == {"bytes_per_second": 5e10, "measured": True}
+        assert fit(build, decoder, *words, "--bus-bandwidth=4")["bus"] == {"bytes_per_second": 4e9, "measured": False}
+    finally:
+        file.unlink()
+
+
 def test_graphs_have_to_fit_where_they_are_asked_for(build: Path, decoder: Path) -> None:
     peak = view_of(build, decoder)["devices"][0]["peak"]["live_bytes"]
     eager = fit(build, decoder, f"--memory={int(1.1 * peak)}", "--micro-batch=8", "--keep-micro-batch")

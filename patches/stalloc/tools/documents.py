@@ -289,6 +289,11 @@ class _KeptFit(_FitFor, total=False):
     automatic: FitAutomatic  # in the files that `stalloc run --fit` keeps
 
 
+class FitBus(TypedDict):
+    bytes_per_second: float
+    measured: bool
+
+
 class Fit(_KeptFit):
     version: int
     run: str
@@ -309,6 +314,7 @@ class Fit(_KeptFit):
     settings: Written
     tried: list[FitTried]
     candidates: list[FitCandidate]
+    bus: FitBus
     graphs: Optional[GraphChoice]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import textwrap
 from pathlib import Path
@@ -14,7 +15,7 @@ from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 from stalloc.tools.fitting import choose, replayed, settings
 from stalloc.tools.fitting.document import document_of
-from stalloc.tools.fitting.replayed import TracedRun
+from stalloc.tools.fitting.replayed import Bus, TracedRun
 from stalloc.tools.fitting.work import Lengths, Work
 from stalloc.tools.report import collect, graph_choice, select, text
 from stalloc.tools.report.certainty import worded
@@ -73,7 +74,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--graphs", action="store_true", help="make captured graphs of all passes fit as well, in a pool of their own"
     )
     options.add_second_traces(parser, "sizes and times")
-    options.add_bus(parser, "--bus-bandwidth")
+    options.add_bus(parser, "--bus-bandwidth", None)
     parser.add_argument(
         "--allocator",
         choices=replayed.ALLOCATORS,
@@ -138,19 +139,26 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
     if unit and (arguments.lengths or arguments.keep_micro_batch or arguments.rows):
         raise choose.FitError("--sequence changes the length alone: omit --lengths, --rows and --keep-micro-batch")
     longest = choose.Goal.LONGEST if arguments.longest or unit else choose.Goal.FASTEST
+    bus = _bus(arguments.bus_bandwidth, files.trace)
     wish = choose.Wish(
         memory=arguments.memory - headroom,
         work=_work(arguments, arguments.sequence // unit if unit else micro_batch, bool(unit)),
         goal=choose.Goal.TRACED if arguments.keep_micro_batch else longest,
-        bus=arguments.bus_bandwidth * 1e9,
+        bus=bus.bytes_per_second,
         allocator=arguments.allocator,
         graphs=arguments.graphs,
         sequence_unit=unit,
     )
     choice = choose.choose(traced(arguments.sequence or micro_batch), wish, choose.progress)
     document = document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
+    document["bus"] = dataclasses.asdict(bus)
     document["graphs"] = _graphs(files, document, arguments)
     return _with_rows(document, micro_batch) if unit else document
+
+
+def _bus(wanted: Optional[float], trace: Path) -> Bus:
+    """`wanted`: GB/s. CollectError."""
+    return Bus.measured_with(trace) if wanted is None else Bus(wanted * 1e9, measured=False)
 
 
 def _work(arguments: argparse.Namespace, micro_batch: int, longer: bool) -> Work:
@@ -274,6 +282,9 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
             print(f"  {word} {brief(chosen[word])}")
     if chosen["offload_state"]:
         print("  offload the optimizer's state")
+    if chosen["offload"] or chosen["offload_state"]:
+        known = "as measured" if document["bus"]["measured"] else "not measured"
+        print(f"  copies to the host: {document['bus']['bytes_per_second'] / 1e9:.1f} GB/s, {known}")
     reserved = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
     seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s"
     print(

@@ -61,9 +61,11 @@ def at_least(least: int) -> Callable[[str], int]:
     return count
 
 
-def add_bus(parser: argparse._ActionsContainer, name: str) -> None:
-    what = "take this for the speed of copies to the host (default 25)"
-    parser.add_argument(name, type=_bandwidth, default=25, metavar="GB/s", help=what)
+def add_bus(parser: argparse._ActionsContainer, name: str, default: Optional[float] = 25) -> None:
+    """`default`: GB/s; None: as measured with the trace."""
+    known = "25" if default is not None else "as measured with the trace, else 25"
+    what = f"take this for the speed of copies to the host (default {known})"
+    parser.add_argument(name, type=_bandwidth, default=default, metavar="GB/s", help=what)
 
 
 def _bandwidth(text: str) -> float:

@@ -45,6 +45,29 @@ class Outcome:
 
 
 @dataclasses.dataclass(frozen=True)
+class Bus:
+    """Between a GPU and the host, one way."""
+
+    bytes_per_second: float = 25e9  # what PCIe 4.0 x16 moves in practice
+    measured: bool = False
+
+    @classmethod
+    def measured_with(cls, trace: Path) -> Bus:
+        """The slower direction of what was measured after the trace (rank00000.bus.json). CollectError."""
+        path = trace.with_suffix(".bus.json")
+        if not path.is_file():
+            return cls()
+        try:
+            content = read_object(path)
+            speed = min(float(content[direction]) for direction in ("to_host", "to_device"))
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise collect.CollectError(f"{path}: expected bytes a second, to_host and to_device: {error!r}") from error
+        if not 0 < speed < float("inf"):
+            raise collect.CollectError(f"{path}: expected more than 0 bytes a second, found {speed}")
+        return cls(speed, measured=True)
+
+
+@dataclasses.dataclass(frozen=True)
 class TracedRun:
     """A trace, and optionally one of the same program with a micro-batch `ratio` times as large: it has `rows` times as
     many rows, or rows of another length."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any, Callable, Optional, SupportsIndex
@@ -9,7 +10,7 @@ from typing import Any, Callable, Optional, SupportsIndex
 from stalloc.core import log, trace_files
 from stalloc.core.config import Config
 from stalloc.core.library import Library
-from stalloc.train.marking import steps
+from stalloc.train.marking import bus, steps
 from stalloc.train.marking.card import CardBytes
 from stalloc.train.marking.device_work import DeviceWork
 from stalloc.train.marking.experts import ExpertTokens
@@ -44,6 +45,8 @@ class Tracing:
             trace_files.path_of(directory, rank, "steps.json"), wait, DeviceWork(torch if timed else None)
         )
         self._card = CardBytes(trace_files.path_of(directory, rank, "card.json"), library, torch)
+        at_bus = trace_files.path_of(directory, rank, "bus.json")
+        self._measure_bus = functools.partial(bus.measure, at_bus, torch if timed else None)
         self._when_ended: list[Callable[[], object]] = []
         self.paths = ModulePaths()
         self._afterwards = "the program ends" if config.trace_fake else "the run goes on"
@@ -97,6 +100,7 @@ class Tracing:
         for done in self._when_ended:
             done()
         self._when_ended.clear()
+        self._measure_bus()
         if self.names is not None:
             self.names.inputs.remove()
         self._tokens.iteration_finished()  # the loop's last, where stop() is called after it
