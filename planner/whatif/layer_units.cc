@@ -265,8 +265,7 @@ void LayerUnits::Offload(std::size_t index, const std::vector<KeptInput>& kept, 
   const OffloadPlace& place = places_[index];
   for (const std::uint32_t block : holdings_[index].away) {
     const std::uint64_t gone = std::max(place.gone, NeededUntil(block, kept));
-    // What a layer after it frees, as another's input, has gone before it would be back.
-    if (gone >= std::min<std::uint64_t>(place.back, facts_.device.allocations[block].free_event)) continue;
+    if (gone >= place.back || place.back > facts_.device.allocations[block].free_event) continue;
     edit->actions.push_back({gone, block, false});
     edit->actions.push_back({place.back, block, true});
   }

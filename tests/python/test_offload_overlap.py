@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
 
 from applied_models import Model, gradients, same, write  # noqa: E402
+from processes import ROOT  # noqa: E402
 from stalloc.train.changes import changed, offload, stations, transfers  # noqa: E402
 from stalloc.train.changes.host_pool import HostPool  # noqa: E402
 
@@ -463,6 +464,12 @@ def test_the_marks_are_made_once_and_copied_with_the_model(lane: Any, tmp_path: 
     assert len(model._forward_hooks) == 1
     other = copy.deepcopy(model)
     assert same(gradients(other), gradients(model))
+
+
+def test_the_planner_has_the_same_order() -> None:
+    text = (ROOT / "planner" / "whatif" / "offload_trips.cc").read_text()
+    assert f"kAfter = {stations.AFTER};" in text
+    assert f"kAhead = {stations.AHEAD};" in text
 
 
 # -- The pool

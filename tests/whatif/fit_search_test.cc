@@ -107,5 +107,81 @@ TEST_F(FitSearchTest, StepsAreMeasuredBehindTheFirstIteration) {
   EXPECT_LT(times.passes_ns, times.step_ns);
 }
 
+// Twelve layers in a model; each holds 8192, takes 12 events forward and 14 backward. An event is 1000 ns.
+std::string TwelveLayers() {
+  std::string forward;
+  std::string backward;
+  for (int i = 0; i < 12; ++i) {
+    const std::string n = "m.layers." + std::to_string(i);
+    const std::string a = "a" + std::to_string(i);
+    forward += "L:" + n + " +" + a + "=8192 " + Repeat("+t=512 -t ", 5) + "+o" + a + "=512 LE:" + n + "=0 ";
+    backward = "LB:" + n + " " + Repeat("+t=512 -t ", 6) + "-" + a + " -o" + a + " LBE:" + n + " " + backward;
+  }
+  return "+w=4096 " + Repeat("I F0 L:m " + forward + "LE:m=0 +l=16384 B0 -l LB:m " + backward + "LBE:m O ", 3);
+}
+
+class OffloadSearchTest : public testing::Test {
+ protected:
+  OffloadSearchTest() : facts_(TwelveLayers()), units_(*facts_), player_(*facts_) {}
+
+  // The offloaded layers, and the cost.
+  [[nodiscard]] FitResult Find(double bytes_per_ns, Bytes less) const {
+    const FitSearch search(*facts_, units_, player_, {bytes_per_ns, true, false, false});
+    const Bytes peak = player_.Play({}, TracedSizes(*facts_)).live;
+    return search.Find(peak - less, PartsByClass(*facts_), 1);
+  }
+  [[nodiscard]] std::vector<std::size_t> Layers(const FitResult& found, UnitUse use) const {
+    std::vector<std::size_t> layers;
+    for (std::size_t i = 0; i < units_.units().size(); ++i) {
+      if (found.choice.uses[i] == use) layers.push_back(i);
+    }
+    return layers;
+  }
+
+  const ScriptFacts facts_;
+  const LayerUnits units_;
+  const EditPlayer player_;
+};
+
+TEST_F(OffloadSearchTest, CopiesThatFitIntoTheirTimeCostNothing) {
+  const FitResult found = Find(25, 3 * 8192);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(found.cost_ns, 0);
+  EXPECT_EQ(Layers(found, UnitUse::kRecomputed).size(), 0u);
+  EXPECT_GE(Layers(found, UnitUse::kOffloaded).size(), 3u);
+}
+
+TEST_F(OffloadSearchTest, LayersAreAsFarApartAsTheirCopiesTake) {
+  // A copy takes 30000 ns, a layer 12000 forward and 14000 backward.
+  const FitResult found = Find(8704.0 / 30000, 3 * 8192);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(found.cost_ns, 0);
+  const std::vector<std::size_t> layers = Layers(found, UnitUse::kOffloaded);
+  ASSERT_GE(layers.size(), 3u);
+  for (std::size_t i = 1; i < layers.size(); ++i) EXPECT_GE(layers[i] - layers[i - 1], 2u);
+}
+
+TEST_F(OffloadSearchTest, WhatDoesNotFitIntoItsTimeIsRecomputedWhereThatCostsLess) {
+  const FitResult found = Find(1e-6, 3 * 8192);
+  EXPECT_TRUE(found.fits);
+  EXPECT_EQ(Layers(found, UnitUse::kOffloaded).size(), 0u);
+  EXPECT_GE(Layers(found, UnitUse::kRecomputed).size(), 3u);
+}
+
+TEST_F(OffloadSearchTest, AllOfAKindCostsWhatItsCopiesTakeTooLong) {
+  const FitSearch fast(*facts_, units_, player_, {25, true, false, false});
+  const FitSearch slow(*facts_, units_, player_, {0.1, true, false, false});
+  const auto cost = [&](const FitSearch& search) {
+    for (const FitCandidate& each : search.Candidates(PartsByClass(*facts_), 1)) {
+      if (each.use == UnitUse::kOffloaded) return each.cost_ns;
+    }
+    return std::int64_t{-1};
+  };
+  EXPECT_EQ(cost(fast), 0);
+  // 12 copies of 87040 ns each in both directions, less the passes.
+  EXPECT_GT(cost(slow), 1500000);
+  EXPECT_LT(cost(slow), 2 * 12 * 87040);
+}
+
 }  // namespace
 }  // namespace stalloc::planner

@@ -80,7 +80,7 @@ TEST_F(RecomputationTest, AnInputIsKeptUpToTheBackwardPass) {
   ASSERT_NE(Of("net.drop"), nullptr);
   EXPECT_EQ(PeakWith("net.drop"), 4096u + 2048u + 8192u + 4096u);
   EXPECT_TRUE(Of("net.drop")->at_least) << "whether x is an input is not known";
-  EXPECT_EQ(Of("net.drop")->offload_peak, 4096u + 4096u + 8192u) << "in the forward pass, which is as it was";
+  EXPECT_EQ(Of("net.drop")->offload_peak, 4096u + 2048u + 4096u + 8192u) << "it is back where that of `net` begins";
 }
 
 TEST_F(RecomputationTest, WhatALayerStoresForLaterIsSaid) {

@@ -16,7 +16,7 @@ def check(adapter: Adapter, *words: str) -> None:
     assert not [name for name, right in found.items() if not right], found
 
 
-@pytest.mark.parametrize("case", ["recompute", "compiled", "offload", "overlap", "optimizer_state"])
+@pytest.mark.parametrize("case", ["recompute", "compiled", "offload", "overlap", "bus", "optimizer_state"])
 def test_the_changed_model_trains_as_the_model_did(adapter: Adapter, case: str) -> None:
     check(adapter, case)
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import stalloc
 from stalloc.train.changes import state, transfers
+from stalloc.train.marking import bus as measured
 
 DEVICES = [torch.device(name) for name in sys.argv[2:] or ["cuda:0"]]
 DEVICE = DEVICES[0]
@@ -407,6 +408,17 @@ def _captured(model: Any, offloaded: Any) -> dict[str, bool]:
         graph.replay()
         found.append(grad.cpu())
     return {"captured": torch.equal(*found)}
+
+
+def bus() -> dict[str, bool]:
+    """Measured as after a trace: faster than a disk, slower than the device's own memory."""
+    torch.empty(1, device=DEVICE)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rank00000.bus.json"
+        measured.measure(path, torch)
+        speeds = json.loads(path.read_text())
+    names = [f"{direction}{both}" for direction in ("to_host", "to_device") for both in ("", "_with_both")]
+    return {name: 1e9 < speeds[name] < 1e12 for name in names} | {"all": sorted(speeds) == sorted(names)}
 
 
 class Shampoo(torch.optim.Optimizer):
