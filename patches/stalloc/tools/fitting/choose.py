@@ -2,9 +2,9 @@
 
 A step has the requested rows (`Work.rows`), else about as many as before: a smaller micro-batch comes more
 often, with gradients of those before it there, a larger one less often, but once at least (work.py). How long it takes
-is step_model.py's: passes, recomputed layers forward once more, copies of what is offloaded where nothing hides them. The fastest by
-rows a second is chosen among those that fit, and a smaller change where it is as fast. What is chosen is planned; where
-the plan reserves more than fits, the search runs again with less memory.
+is step_model.py's: passes, recomputed layers forward once more, copies of what is offloaded where nothing hides them.
+The fastest by rows a second is chosen among those that fit, and a smaller change where it is as fast. What is chosen is
+planned; where the plan reserves more than fits, the search runs again with less memory.
 """
 
 from __future__ import annotations
