@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
@@ -28,6 +28,7 @@ class Program:
     """A copy of scripts/fit_itself.py, whose choices are kept in one directory."""
 
     training: Training
+    launch: Callable[..., Finished] = run_with_torch
 
     def __post_init__(self) -> None:
         for name in ("fit_itself.py", "fit_itself_blocks.py"):
@@ -43,7 +44,7 @@ class Program:
         environment["PYTHONPATH"] = f"{PACKAGE}:{HERE / 'fake_trainer'}"
         script = str(self.directory / "fit_itself.py")
         command = ["-m", "stalloc", "run", *options, script] if options else [script]
-        return run_with_torch(*command, *words, environment=environment, cwd=self.directory)
+        return self.launch(*command, *words, environment=environment, cwd=self.directory)
 
     def fit(self, size: str = SIZE, words: tuple[str, ...] = (), **variables: str) -> Finished:
         return self.start("--fit", size, words=words, **variables)

@@ -144,6 +144,10 @@ def test_a_trainer_s_arguments_are_set_before_it_is_made() -> None:
     wrapped(trainer, None, arguments)
     assert (trainer.rows, arguments.gradient_accumulation_steps, arguments.save_strategy) == (4, 4, "no")
     wrapped(trainer, "model")
+    sharded = SimpleNamespace(per_device_train_batch_size=8, gradient_accumulation_steps=2, deepspeed="zero3.json")
+    batches.watch(lambda own: Batch(own.framework, 4, 4))
+    wrapped(trainer, None, sharded)
+    assert trainer.rows == 8
 
 
 def test_lightning_s_loader_takes_fewer_rows() -> None:

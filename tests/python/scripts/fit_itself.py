@@ -1,7 +1,7 @@
 """Trains a chain of blocks, for `stalloc run --fit`: fit_itself.py [ROWS] [STEPS]. Prints its losses as JSON.
 
-WAY: plain (default), trainer (of fake_trainer), ddp, fsdp. WIDTH: of the blocks. NOTE: a file that gets a line when the
-loop has ended.
+WAY: plain (default), trainer (of fake_trainer), ddp, fsdp. WIDTH: of the blocks. DEVICE: cpu (default), or cuda, whose
+peak of bytes it prints first. NOTE: a file that gets a line when the loop has ended.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from fit_itself_blocks import Net
 ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 2048
 STEPS = int(sys.argv[2]) if len(sys.argv) > 2 else 12
 WAY, WIDTH = os.environ.get("WAY", "plain"), int(os.environ.get("WIDTH", "64"))
+DEVICE = os.environ.get("DEVICE", "cpu")
 
 
 def loop(model: torch.nn.Module) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     losses = []
     for _ in range(STEPS):
-        x, y = torch.randn(ROWS, WIDTH), torch.randint(0, 8, (ROWS,))
+        x, y = torch.randn(ROWS, WIDTH, device=DEVICE), torch.randint(0, 8, (ROWS,), device=DEVICE)
         loss = torch.nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
@@ -42,7 +43,7 @@ def sharded(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def trained() -> list[float]:
-    model: torch.nn.Module = Net(WIDTH)
+    model: torch.nn.Module = Net(WIDTH).to(DEVICE)
     if WAY == "trainer":
         import transformers
 
@@ -58,6 +59,8 @@ def trained() -> list[float]:
 
 torch.manual_seed(0)
 losses = trained()
+if DEVICE == "cuda":
+    print(torch.cuda.max_memory_allocated())
 if os.environ.get("RANK", "0") == "0":
     print(json.dumps(losses))
 if "NOTE" in os.environ:

@@ -40,7 +40,8 @@ def _trainer(original: Function) -> Function:
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         arguments = arguments_of((self, *args), kwargs)
-        if arguments is not None:
+        # DeepSpeed's configuration has the same numbers, and has taken them already.
+        if arguments is not None and not getattr(arguments, "deepspeed", None):
             own = Batch(TRAINER, arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps)
             new = _settled(own)
             if new != own:
