@@ -86,7 +86,8 @@ def test_cublas_has_a_workspace_for_each_thread(training: Training, variable: Op
         "-m", "stalloc", "run", "--fake", str(program), environment=environment, cwd=training.directory
     ).good()
     live = peak(training)["live_bytes"]
-    assert 2 * expected < live < 2 * expected + (1 << 20)
+    with_bias = 2 * expected + (1 << 20)  # cuBLASLt's own, of the forward pass
+    assert with_bias < live < with_bias + (1 << 19)
 
 
 def test_a_model_larger_than_any_machine_is_traced_and_named(training: Training) -> None:
@@ -96,7 +97,9 @@ def test_a_model_larger_than_any_machine_is_traced_and_named(training: Training)
     found = peak(training)
     weights = 4 * (2 * 64 * hidden + hidden + 64)
     # Weights, gradients and two moments, each a block rounded to 512 bytes of four tensors.
-    assert found["by_class"]["weights"] == pytest.approx(weights + WORKSPACES, abs=4 * 512)
+    assert found["by_class"]["weights"] == pytest.approx(
+        weights + WORKSPACES + (1 << 20), abs=4 * 512
+    )  # 1 MiB: cuBLASLt's
     assert found["by_class"]["optimizer state"] == pytest.approx(2 * weights, abs=12 * 512)
     assert found["live_bytes"] > 4 * weights > 300 * GIB
     assert facts(training)["values_read"] == []

@@ -242,7 +242,7 @@ class DeviceOfFakes(FakeTensorMode):  # type: ignore[no-untyped-call]
             for stage in kernels.stages(func, args, result):
                 self._blocks.see_copied(stage.copies, stage.blocked, stage.result.untyped_storage())
         elif self._workspaces is not None:
-            self._workspaces.follow(func, _is_backward())
+            self._workspaces.follow(func, args, _is_backward())
         in_place = _sums_gradients() if func is _aten.add.Tensor else func in _INTO_ZEROS and _is_backward()
         left = args[0].untyped_storage() if in_place else None
         for leaf in tree_leaves(result):

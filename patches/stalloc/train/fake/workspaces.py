@@ -1,4 +1,5 @@
-"""Workspaces of cuBLAS: torch takes one from its allocator at the first product on a thread and stream, and keeps it.
+"""Workspaces of cuBLAS and cuBLASLt, which adds a bias to a product: torch takes one from its allocator at the first
+product on a thread and stream, and keeps it.
 
 The backward pass runs on a thread of its own, so a training has two. Sizes: parseChosenWorkspaceSize in torch's
 aten/src/ATen/cuda/CublasHandlePool.cpp. Called under the mode's lock.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ _PRODUCTS = frozenset(
     }
 )
 _OF_HOPPER = 4096 * 8 << 10  # bytes; compute capability 9 and later
+_OF_LT = 1 << 20
 _OF_BACKWARD = 0  # no thread has this number
 _OF_OTHERS = (4096 * 2 + 16 * 8) << 10
 
@@ -35,19 +38,30 @@ def workspace_bytes(capability: tuple[int, int], variable: str = "") -> int:
     return _OF_HOPPER if capability >= (9, 0) else _OF_OTHERS
 
 
+def lt_workspace_bytes(variable: str = "") -> int:
+    """`variable`: CUBLASLT_WORKSPACE_SIZE, in KiB; what is none is torch's default."""
+    return int(variable) << 10 if variable.isdecimal() else _OF_LT
+
+
 class Workspaces:
     """Which threads and streams have theirs."""
 
     def __init__(self, blocks: Blocks, capability: tuple[int, int]) -> None:
         self._blocks = blocks
+        self._of_lt = lt_workspace_bytes(os.environ.get("CUBLASLT_WORKSPACE_SIZE", ""))
         self._bytes = workspace_bytes(capability, os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
-        self._taken: set[tuple[int, int]] = set()
+        self._taken: set[tuple[object, ...]] = set()
 
-    def follow(self, func: Any, backward: bool) -> None:
+    def follow(self, func: Any, args: Sequence[Any], backward: bool) -> None:
         """The operator runs on this thread; `backward`: in a backward pass, which has a thread of its own in a run."""
         if func not in _PRODUCTS:
             return
         user = _OF_BACKWARD if backward else threading.get_ident(), self._blocks.stream()
+        self._take(user, self._bytes)
+        if func is _aten.addmm.default and args[0].dim() == 1:  # with a bias: its handle is cuBLAS's
+            self._take((*user, "lt"), self._of_lt)
+
+    def _take(self, user: tuple[object, ...], size: int) -> None:
         if user not in self._taken:
             self._taken.add(user)
-            self._blocks.keep(self._bytes)
+            self._blocks.keep(size)
