@@ -6,7 +6,7 @@ set(Protobuf_USE_STATIC_LIBS ON)
 find_package(Protobuf REQUIRED GLOBAL)
 find_package(absl REQUIRED GLOBAL)
 
-# Points an imported target at the archive beside its shared library, where there is one.
+# Points an imported target at the archive next to its shared library, where there is one.
 function(stalloc_prefer_archive target)
   get_target_property(configurations ${target} IMPORTED_CONFIGURATIONS)
   foreach(configuration IN LISTS configurations)

@@ -16,7 +16,7 @@
 //
 // Note [Borrowed memory]
 // The last addresses are for memory of another allocator's, which is mapped there a second time, chunk by chunk as it
-// has it. It is that one's: among Chunks() and what is held it is not. Whoever has to have its bytes to himself gets
+// has it. It is that one's: among Chunks() and what is held it is not. A caller that needs its bytes alone gets
 // own memory at the same address, which is a chunk like others from then on. CUDA allows two addresses as long as the
 // kernels that use one of them are ordered after those that used the other (Programming Guide, Virtual Aliasing
 // Support).
@@ -62,7 +62,7 @@ class Arena {
   // On failure nothing changes.
   DriverStatus EnsureMapped(Offset offset, Bytes bytes) noexcept;
 
-  // Backs each of the ranges by one chunk, as Chunks() told of them before they were released. REQUIRES: nothing in
+  // Backs each of the ranges by one chunk, as Chunks() reported them before they were released. REQUIRES: nothing in
   // them is backed. On failure nothing changes.
   DriverStatus MapAsChunks(std::span<const Range> chunks) noexcept;
 
@@ -76,7 +76,7 @@ class Arena {
 
   // Puts memory elsewhere: that of `from`, each a whole chunk, backs the holes `to` (disjoint), the lowest first, as
   // far as it goes; what is more stays where the last chunk began. Nothing more is held meanwhile. What the driver
-  // refuses goes back to the device: HolesIn tells what is backed. REQUIRES: as for ReleaseIdle, of `from`.
+  // refuses goes back to the device: HolesIn says what is backed. REQUIRES: as for ReleaseIdle, of `from`.
   void Move(std::span<const Range> from, std::span<const Range> to) noexcept;
 
   // Maps memory of another allocator, beginning with the mapping at the address `from`, at `offset`; as much of it as
@@ -90,7 +90,7 @@ class Arena {
   // borrowed memory or, where some was replaced already, in own memory.
   DriverStatus OwnBorrowed(std::span<const Range> ranges) noexcept;
 
-  // Neighbours of one size, for another process to map one behind the other.
+  // Neighbours of one size, for another process to map one after the other.
   struct Exported {
     Offset offset = 0;             // of the first
     Bytes chunk_bytes = 0;         // of each

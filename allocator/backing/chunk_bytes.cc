@@ -34,7 +34,7 @@ DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {
   const Bytes resting = Part(plan.arena_bytes, kRestingParts);
   if (resting <= arena.chunk_bytes()) return arena.GrowTo(plan.arena_bytes);
   const SlotUses uses(plan, resting);
-  const std::vector<GranuleRange> gaps = Beside(PlacesThatStay(plan), WholeGranules(plan.arena_bytes));
+  const std::vector<GranuleRange> gaps = Outside(PlacesThatStay(plan), WholeGranules(plan.arena_bytes));
   const auto has_gap = [&](Offset at) {
     const auto gap = std::ranges::upper_bound(gaps, WholeGranules(at), {}, &GranuleRange::hi);
     return gap != gaps.end() && gap->lo < WholeGranules(at + resting);

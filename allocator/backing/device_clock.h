@@ -1,9 +1,9 @@
 // DeviceClock: up to when the device is known to be done with everything it was given, by whichever thread, on
 // whichever stream.
 //
-// Events of the whole device (StreamFence::RecordAll; README, Behind the device), since programs have streams that no
-// allocator hears of, and a mark on one thread says nothing of the others. Stamps are the engine's: whoever uses a
-// block gives its work to the device before the block is freed. Thread-safe, noexcept, no heap.
+// Events of the whole device (StreamFence::RecordAll; README, After the device's work), since programs have streams
+// that no allocator is notified of, and a mark on one thread says nothing of the others. Stamps are the engine's: a
+// user of a block gives its work to the device before the block is freed. Thread-safe, noexcept, no heap.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class DeviceClock {
   // Both outlive this. `fence` may be null: then nothing is ever known.
   DeviceClock(StreamFence* fence, PlanEngine& engine) noexcept : fence_(fence), engine_(engine) {}
 
-  // Records an event behind all that the device has been given. Where another thread does that just now, or the device
+  // Records an event after all that the device has been given. Where another thread does that just now, or the device
   // offers none, nothing happens.
   void Tick() noexcept {
     if (fence_ == nullptr || !mutex_.try_lock()) return;
@@ -29,8 +29,8 @@ class DeviceClock {
     mutex_.unlock();
   }
 
-  // All that was given to the device before this stamp was drawn is done. Asks the device: its events come to pass in
-  // the order in which they were recorded, so the newest that is done decides.
+  // All that was given to the device before this stamp was drawn is done. It queries the device: its events come to
+  // pass in the order in which they were recorded, so the newest that is done decides.
   [[nodiscard]] std::uint64_t Done() noexcept {
     const LockGuard lock(mutex_);
     std::uint32_t at = events_.size();

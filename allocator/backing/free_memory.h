@@ -2,9 +2,9 @@
 // what it has (README, A free card and a full one).
 //
 //   free  ---- fewer than `keep` bytes would be left ---->  full
-//         <--- twice as many are left, asked once an iteration
+//         <--- twice as many are left, queried once an iteration
 //
-// The driver is asked for a large step at a time; what this arena takes meanwhile is counted here, what other processes
+// The driver is requested a large step at a time; what this arena takes meanwhile is counted here, what other processes
 // take is seen at the next step. Not thread-safe, but for is_free(). Sizes are bytes.
 #pragma once
 
@@ -21,31 +21,31 @@ class FreeMemory {
   // `keep`: bytes that stay free for others; kDefaultKeep: as large as tuning.h says. The driver outlives this.
   static constexpr Bytes kDefaultKeep = ~Bytes{0};
   FreeMemory(VmmDriver& driver, Bytes keep) noexcept : driver_(driver), keep_(keep) {
-    (void)Ask(0, [](Bytes) { return true; });
+    (void)Query(0, [](Bytes) { return true; });
     left_ = 0;
-    asked_ = false;
+    queried_ = false;
   }
 
   // The arena may take so much more. Then it is counted as taken. `may_hold(bytes)`: so does the program's own limit.
   template <typename MayHold>
   [[nodiscard]] bool Take(Bytes bytes, MayHold&& may_hold) noexcept {
-    if (bytes > left_ && !Ask(bytes, may_hold)) return false;
+    if (bytes > left_ && !Query(bytes, may_hold)) return false;
     left_ -= bytes;
     return true;
   }
   // What might be taken could not be had.
   void Refused() noexcept {
     free_.store(false, std::memory_order_relaxed);
-    asked_ = true;
+    queried_ = true;
     left_ = 0;
   }
-  // A full device is asked again: an iteration begins, or a cache was emptied.
-  void AskAgain() noexcept { asked_ = false; }
-  // The same, at once: where everything finds a place nobody else asks.
+  // A full device is queried again: an iteration begins, or a cache was emptied.
+  void QueryAgain() noexcept { queried_ = false; }
+  // The same, at once: where everything finds a place nobody else queries.
   template <typename MayHold>
   void AskNow(MayHold&& may_hold) noexcept {
-    AskAgain();
-    if (!is_free()) (void)Ask(0, may_hold);
+    QueryAgain();
+    if (!is_free()) (void)Query(0, may_hold);
   }
   // The user has said how much others need.
   [[nodiscard]] bool is_keep_given() const noexcept { return keep_ != kDefaultKeep; }
@@ -54,9 +54,9 @@ class FreeMemory {
 
  private:
   template <typename MayHold>
-  [[nodiscard]] bool Ask(Bytes bytes, MayHold&& may_hold) noexcept {
-    if (!is_free() && asked_) return false;
-    asked_ = true;
+  [[nodiscard]] bool Query(Bytes bytes, MayHold&& may_hold) noexcept {
+    if (!is_free() && queried_) return false;
+    queried_ = true;
     MemoryInfo device;
     if (!driver_.GetMemoryInfo(&device).ok()) return false;
     const Bytes keep = keep_ != kDefaultKeep ? keep_ : DefaultKeep(device.total);
@@ -72,8 +72,8 @@ class FreeMemory {
 
   VmmDriver& driver_;
   const Bytes keep_;
-  Bytes left_ = 0;  // that may be taken without asking
-  bool asked_ = false;
+  Bytes left_ = 0;  // that may be taken without a query
+  bool queried_ = false;
   std::atomic<bool> free_{true};
 };
 

@@ -114,15 +114,15 @@ DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept
   return status;
 }
 
-bool IdleChunks::Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept {
+bool IdleChunks::EnsureBacked(Offset offset, Bytes bytes, std::uint64_t now, Growth growth) noexcept {
   const LockGuard lock(mutex_);
   const Arena::Range range{offset, bytes};
   const Bytes missing = Missing(range).bytes;
   if (missing == 0) return true;  // another thread has just brought it back
   // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
   if (missing <= Spare() && BackByMapping(range)) return true;
-  if (may_take == MayTake::kSpare) return false;
-  const bool may_grow = may_take == MayTake::kMore;
+  if (growth == Growth::kSpare) return false;
+  const bool may_grow = growth == Growth::kAllowed;
   if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
   if (may_grow && MayGrowOnFullCard(missing) && BackByMapping(range)) return true;
   if (MayMove()) MoveInto(range, now, false);
@@ -162,7 +162,7 @@ void IdleChunks::TakenByOthers(Bytes bytes) noexcept {
 void IdleChunks::TryAgain() noexcept {
   const LockGuard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
-  free_.AskAgain();
+  free_.QueryAgain();
 }
 
 void IdleChunks::BeginIteration() noexcept {
@@ -225,7 +225,7 @@ bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
 std::uint64_t IdleChunks::Done() noexcept { return std::max(clock_.Done(), waited_); }
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
-// enough of them; else one wait for it does for all. See README, Behind the device.
+// enough of them; else one wait for it does for all. See README, After the device's work.
 void IdleChunks::MoveInto(const Arena::Range& range, std::uint64_t now, bool may_wait) noexcept {
   moves_.store(true, std::memory_order_relaxed);
   const Stopwatch moving(&counts_.move_nanoseconds);
@@ -274,7 +274,7 @@ void IdleChunks::OnMark() noexcept {
   if (moves_at_marks_) MoveSome();
 }
 
-// Into any hole, or above all; now by what events say, now behind a wait.
+// Into any hole, or above all; now by what events say, now after a wait.
 void IdleChunks::MoveSome() noexcept {
   const LockGuard lock(mutex_);
   std::vector<Arena::Range> places = arena_.HolesIn(0, end_);

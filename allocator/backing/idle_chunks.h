@@ -1,4 +1,4 @@
-// IdleChunks: what a served arena holds of the device (README): grows it where its plan leaves no room, and lends its
+// IdleChunks: what a served arena holds of the device (README): grows it where its plan leaves no space, and lends its
 // idle parts to the rest of the process when the device is out of memory or the program empties its caches.
 //
 // Thread-safe; noexcept, though it takes heap memory (out of that the process ends); takes no lock of the engine over a
@@ -24,13 +24,13 @@
 
 namespace stalloc {
 
-// Told around changes of what the arena holds. Called with no lock of the engine held, one change at a time.
+// Notified around changes of what the arena holds. Called with no lock of the engine held, one change at a time.
 class ArenaListener {
  public:
   virtual ~ArenaListener() = default;
   virtual void BeforeArenaChange() noexcept = 0;
   virtual void AfterArenaChange() noexcept = 0;
-  // The arena may hold so much more: asked before it is mapped.
+  // Whether the arena may hold this much more: called before it is mapped.
   [[nodiscard]] virtual bool MayHold(Bytes /*more*/) noexcept { return true; }
 };
 
@@ -65,7 +65,7 @@ class IdleChunks final : public ArenaBacking {
   Bytes GiveBack(std::uint64_t since = kNow) noexcept;
   // The same, where nobody maps, moves or gives back here meanwhile: from another arena's backing.
   Bytes TryGiveBack() noexcept;
-  bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept override;
+  bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t now, Growth growth) noexcept override;
   [[nodiscard]] Bytes Spare() const noexcept override {
     const Bytes most = most_.load(std::memory_order_relaxed);
     return most - std::min(most, arena_.mapped_bytes());
@@ -139,7 +139,7 @@ class IdleChunks final : public ArenaBacking {
   // All of them REQUIRE: mutex_ is held.
   Bytes GiveBackIdle(std::uint64_t since) noexcept STALLOC_REQUIRES(mutex_);
   template <typename Change>
-  auto ChangeArena(Change&& change) noexcept STALLOC_REQUIRES(mutex_);  // the listener hears of it
+  auto ChangeArena(Change&& change) noexcept STALLOC_REQUIRES(mutex_);  // the listener is notified of it
   [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);

@@ -1,4 +1,4 @@
-// The numbers of the memory behind an arena (README).
+// The numbers of an arena's memory (README).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;
 inline constexpr Bytes kKeptFreeParts = 50;               // of the device
 inline constexpr Bytes kDriversBytes = Bytes{512} << 20;  // a full card keeps so much for kernels that are loaded late,
 inline constexpr Bytes kDriversParts = 256;               // or such a part, as long as the run goes on without it
-inline constexpr Bytes kStepParts = 8;                    // of what may be taken, before the device is asked again
+inline constexpr Bytes kStepParts = 8;                    // of what may be taken, before the device is queried again
 inline constexpr double kLeastGrowth = 1.05;       // of the live peak, up to which an arena grows before it reuses
 inline constexpr double kMostOverOthers = 1.02;    // but of what expandable_segments would hold not more than that
 inline constexpr std::size_t kIdleIterations = 8;  // what they left idle above that goes back

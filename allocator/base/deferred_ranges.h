@@ -1,6 +1,6 @@
 // DeferredRanges: a RangeSet of what comes and goes all the time and is looked at now and then.
 //
-// What comes or goes is noted, a store each; the set is changed when it is asked for. Where more has changed than is
+// What comes or goes is noted, a store each; the set is changed when it is requested. Where more has changed than is
 // remembered it is made anew. Not thread-safe; noexcept; memory from mmap.
 #pragma once
 

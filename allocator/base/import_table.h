@@ -50,7 +50,7 @@ class ImportTable {
   // Calls visit(relocation) for those of slots that are the symbol's.
   template <typename Visitor>
   void ForEach(const std::string& symbol, Visitor&& visit) const;
-  [[nodiscard]] const char* VersionOf(std::size_t symbol_index) const;  // null: none is asked for
+  [[nodiscard]] const char* VersionOf(std::size_t symbol_index) const;  // null: none is requested
   [[nodiscard]] Result<void*> Bound(void* const* slot, const std::string& symbol, const char* version) const;
   [[nodiscard]] Status Store(void** slot, void* function) const;
 

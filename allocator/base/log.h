@@ -4,9 +4,9 @@
 //   stalloc[rank 3] W plan miss: expected 4096 bytes, found 8192
 //
 // A line is formatted on the stack (at most kMaxLogLine bytes; what is longer ends in "...") and written in one call,
-// so lines of several threads and ranks do not mix. Level, rank and launch are set once, by whoever reads the
+// so lines of several threads and ranks do not mix. Level, rank and launch are set once, by the code that reads the
 // configuration. Of a warning or an error that several ranks of a launch have on one machine, the first is printed.
-// The hot path never logs; where something may repeat, ask a LogThrottle first.
+// The hot path never logs; where something may repeat, use a LogThrottle.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,7 @@ using LogSink = void (*)(const char* line, std::size_t length);
 void SetLogSink(LogSink sink) noexcept;
 
 // Lets the first `first` calls pass, then only those at each doubling of the count: 4, 8, 16... A flood stays visible
-// by its count and silent in its bulk. No clock. Thread-safe; constexpr, so it can be a static beside the call.
+// by its count and silent in its bulk. No clock. Thread-safe; constexpr, so it can be a static at the call.
 class LogThrottle {
  public:
   explicit constexpr LogThrottle(std::uint64_t first) noexcept : first_(first) {}
@@ -49,7 +49,7 @@ class LogThrottle {
     const std::uint64_t count = count_.fetch_add(1, std::memory_order_relaxed) + 1;
     return count <= first_ || (count & (count - 1)) == 0;
   }
-  // Calls so far, to print beside the message.
+  // Calls so far, to print with the message.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
  private:

@@ -1,7 +1,7 @@
 // OrdinalTable: elements by ordinal that come while other threads look, and then stay.
 //
-// Whoever has found an element is found by it, and so is whoever was handed something of it: from then on All has it,
-// and Only is no other one. Thread-safe; one thread at a time calls Add. Owns nothing. No heap memory.
+// A thread that has found an element is seen by All, and so is one that was handed a part of it: from then on All has
+// it, and Only is no other one. Thread-safe; one thread at a time calls Add. Owns nothing. No heap memory.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // RangeMap<Value>: a value for each integer below a limit, kept in ranges that have the same one.
 //
-// A sorted vector: looked up by bisection, changed by moving what is behind. Not thread-safe; takes heap memory.
+// A sorted vector: looked up by bisection, changed by moving what is after. Not thread-safe; takes heap memory.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // RangeSet: disjoint ranges of integers, ascending; ranges that touch are one.
 //
-// A sorted array: looked up by bisection, changed by moving what is behind. Not thread-safe; noexcept; memory from
+// A sorted array: looked up by bisection, changed by moving what is after. Not thread-safe; noexcept; memory from
 // mmap, taken once.
 #pragma once
 
@@ -22,17 +22,17 @@ struct IndexRange {  // [lo, hi)
   auto operator<=>(const IndexRange&) const = default;
 };
 
-// What lies beside these below `limit`, ascending; they may overlap.
-[[nodiscard]] inline std::vector<IndexRange> Beside(std::vector<IndexRange> used, std::uint32_t limit) {
+// What lies next to these below `limit`, ascending; they may overlap.
+[[nodiscard]] inline std::vector<IndexRange> Outside(std::vector<IndexRange> used, std::uint32_t limit) {
   std::ranges::sort(used, {}, &IndexRange::lo);
-  std::vector<IndexRange> beside;
+  std::vector<IndexRange> outside;
   std::uint32_t at = 0;
   for (const IndexRange& range : used) {
-    if (range.lo > at) beside.push_back({at, range.lo});
+    if (range.lo > at) outside.push_back({at, range.lo});
     at = std::max(at, range.hi);
   }
-  if (at < limit) beside.push_back({at, limit});
-  return beside;
+  if (at < limit) outside.push_back({at, limit});
+  return outside;
 }
 
 class RangeSet {
@@ -42,7 +42,7 @@ class RangeSet {
 
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  // There is room for one more range anywhere, and for cutting one in two.
+  // There is space for one more range anywhere, and for cutting one in two.
   [[nodiscard]] bool CanChange() const noexcept { return size_ + 1 < most_; }
 
   // Something of [lo, hi) is in a range. REQUIRES: lo < hi.
@@ -51,9 +51,9 @@ class RangeSet {
   }
   // The last one that lies partly in [lo, hi), null if none does. REQUIRES: lo < hi.
   [[nodiscard]] const IndexRange* LastIn(std::uint32_t lo, std::uint32_t hi) const noexcept {
-    const IndexRange* behind =
+    const IndexRange* after =
         std::partition_point(Begin(), End(), [hi](const IndexRange& range) { return range.lo < hi; });
-    return behind != Begin() && (behind - 1)->hi > lo ? behind - 1 : nullptr;
+    return after != Begin() && (after - 1)->hi > lo ? after - 1 : nullptr;
   }
   // What lies between them, ascending and without an end: from `hi` of one to `lo` of the next. The first one reaches
   // above `from`, or is empty; below all of them there is one, too. Valid until the next change.
@@ -72,7 +72,7 @@ class RangeSet {
         const std::uint32_t lo = std::max(part.lo, below[0].hi);
         const std::uint32_t hi = std::min(below[1].lo, std::min(part.hi, end));
         if (hi >= std::uint64_t{lo} + least && !visit(lo, hi)) return;
-        if (below[1].lo >= part.hi) break;  // it may go on behind the part
+        if (below[1].lo >= part.hi) break;  // it may go on after the part
       }
     }
   }

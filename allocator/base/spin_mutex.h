@@ -1,9 +1,9 @@
 // SpinMutex: a four-byte mutex for critical sections of tens of nanoseconds. Spins briefly, then sleeps on a futex.
 //
 // Satisfies Lockable, so std::lock_guard and std::unique_lock work. Not recursive, not fair. Takes no heap memory and
-// makes no system call unless threads meet. Put it on a cache line of its own (alignas(64)) or beside the data that it
-// guards. fork(): a child inherits the word as it is; whoever holds one across threads must take it in a pthread_atfork
-// handler, or never touch it in the child.
+// makes no system call unless threads meet. Put it on a cache line of its own (alignas(64)) or next to the data that it
+// guards. fork(): a child inherits the word as it is; code that holds one across threads must take it in a
+// pthread_atfork handler, or never touch it in the child.
 //
 // Algorithm: U. Drepper, "Futexes Are Tricky" (2011), mutex 2, with a bounded spin before the first sleep.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace stalloc {
 
-// Tells the core that this is a busy wait.
+// Notifies the core that this is a busy wait.
 #if defined(__x86_64__)
 inline void SpinPause() noexcept { __builtin_ia32_pause(); }
 #elif defined(__aarch64__)

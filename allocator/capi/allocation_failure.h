@@ -14,7 +14,7 @@ class AllocationFailure : public std::bad_alloc {
   explicit AllocationFailure(const std::string& message) noexcept {
     std::snprintf(message_, sizeof(message_), "stalloc: %s", message.c_str());
   }
-  // Adds a line, as far as there is room.
+  // Adds a line, as far as there is space.
   void Append(const std::string& line) noexcept {
     const std::size_t used = std::strlen(message_);
     std::snprintf(message_ + used, sizeof(message_) - used, "\n  %s", line.c_str());

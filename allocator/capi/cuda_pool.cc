@@ -32,7 +32,7 @@ CudaPool::CudaPool(const cuda::Api& api, int device, cuda::Context context, Cuda
   (void)api_.MemPoolSetAttribute(pool_, cuda::kPoolReleaseThreshold, &keep);
 }
 
-// A stream that cannot be asked (the legacy stream, while another one is captured) is not captured itself.
+// A stream that cannot be queried (the legacy stream, while another one is captured) is not captured itself.
 bool CudaPool::IsCaptured(StreamHandle stream) const noexcept {
   int status = cuda::kCaptureStatusNone;
   return api_.StreamIsCapturing(ToStream(stream), &status) == cuda::kSuccess && status != cuda::kCaptureStatusNone;

@@ -1,8 +1,8 @@
 // CudaPool: the CUDA driver's stream-ordered allocator (cuMemAllocAsync) of one device, as an Upstream.
 //
-// Uses the device's default pool and tells it to keep what is freed, as a caching allocator does. A block belongs to
-// the stream it was allocated on; one that other streams used too is freed behind them: events on those streams, waits
-// on its own.
+// Uses the device's default pool and configures it to keep what is freed, as a caching allocator does. A block belongs
+// to the stream it was allocated on; one that other streams used too is freed after them: events on those streams,
+// waits on its own.
 //
 // Stream capture: an allocation on a captured stream becomes a node of the graph and its memory the graph's, so its
 // free outside of the capture is left to the graph. A free that cannot be given to the driver now (its stream is

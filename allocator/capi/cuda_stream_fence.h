@@ -10,8 +10,8 @@ class CudaStreamFence final : public StreamFence {
  public:
   explicit CudaStreamFence(CudaEvents& events) noexcept : events_(events) {}
 
-  // The legacy default stream runs behind all streams that are not "non-blocking", and every thread's default stream is
-  // such a one: an event on it is behind all of them.
+  // The legacy default stream runs after all streams that are not "non-blocking", and every thread's default stream is
+  // such a one: an event on it is after all of them.
   Event Record(StreamHandle stream) noexcept override {
     return events_.Record(stream == kPerThreadDefaultStream ? kLegacyDefaultStream : stream);
   }

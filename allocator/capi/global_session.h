@@ -1,4 +1,4 @@
-// The one session of this process, as both libraries (libstalloc.so, libstalloc_torch.so) reach it behind stalloc.h.
+// The one session of this process, as both libraries (libstalloc.so, libstalloc_torch.so) reach it through stalloc.h.
 //
 // Thread-safe. Created once, never destroyed: frees arrive until the process is gone.
 #pragma once

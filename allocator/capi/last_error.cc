@@ -6,7 +6,7 @@
 namespace stalloc {
 namespace {
 
-// An array, not a string: it has no destructor, so a thread may still ask while its other thread-locals go.
+// An array, not a string: it has no destructor, so a thread may still query while its other thread-locals go.
 thread_local std::array<char, 2048> t_message{};
 
 }  // namespace

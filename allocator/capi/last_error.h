@@ -1,4 +1,4 @@
-// The text behind stalloc_last_error: one per thread, valid until the thread's next call.
+// The text of stalloc_last_error: one per thread, valid until the thread's next call.
 #pragma once
 
 #include <string>

@@ -37,12 +37,12 @@ stalloc::Status CheckMark(int kind, int edge, int pass) {
   return status;
 }
 
-// What the session tells, and a NUL, if it fits; the length that it needs without the NUL.
-std::size_t WriteJson(char* buffer, std::size_t capacity, std::string (stalloc::Session::*told)() const) {
+// The session's JSON, and a NUL, if it fits; the length that it needs without the NUL.
+std::size_t WriteJson(char* buffer, std::size_t capacity, std::string (stalloc::Session::*written)() const) {
   std::size_t needed = 0;
   (void)Guarded([&]() -> stalloc::Status {
     const stalloc::Session* const session = GlobalSession();
-    const std::string json = session == nullptr ? "{}" : (session->*told)();
+    const std::string json = session == nullptr ? "{}" : (session->*written)();
     needed = json.size();
     if (buffer != nullptr && capacity > needed) std::memcpy(buffer, json.c_str(), needed + 1);
     return stalloc::Ok{};
@@ -182,8 +182,8 @@ void stalloc_layer_input(const void* block, int64_t text) {
   session->Use(block, stalloc::UseKind::kLayerInput, 0, static_cast<std::uint32_t>(text));
 }
 
-void stalloc_tell_oom_reports(void (*told)(const char* path)) {
-  if (stalloc::Session* const session = GlobalSession(); session != nullptr) session->TellOomReports(told);
+void stalloc_tell_oom_reports(void (*listener)(const char* path)) {
+  if (stalloc::Session* const session = GlobalSession(); session != nullptr) session->ListenToOomReports(listener);
 }
 
 int stalloc_flush(void) {

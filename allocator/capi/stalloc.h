@@ -1,7 +1,7 @@
 /* stalloc.h: the C ABI of libstalloc.so and of the torch adapter. All a training process sees of either.
  *
  * stalloc_malloc and stalloc_free have the signature of torch.cuda.memory.CUDAPluggableAllocator. Everything is
- * thread-safe. Strings are UTF-8. The ABI grows by new functions only; stalloc_abi_version tells which are there.
+ * thread-safe. Strings are UTF-8. The ABI grows by new functions only; stalloc_abi_version says which exist.
  * Nothing but stalloc_malloc lets a C++ exception out. The four functions over CUDA memory are in libstalloc.so alone:
  * the torch adapter is an allocator of torch's already.
  */
@@ -37,7 +37,7 @@ STALLOC_API const char* stalloc_last_error(void);
  *
  * When there is no memory (or no driver, or a bad STALLOC_*) it throws an exception derived from std::bad_alloc with
  * the reason in what(): its C++ caller, CUDAPluggableAllocator, stores a null pointer without looking at it, and the
- * tensor's kernels would fault or corrupt memory later. torch turns the exception into a RuntimeError with that text.
+ * tensor's kernels would fault or corrupt memory later. torch makes the exception a RuntimeError with that text.
  * From C use stalloc_try_malloc. */
 STALLOC_API void* stalloc_malloc(ssize_t bytes, int device, void* stream);
 /* The same, but null with stalloc_last_error set in the place of an exception. */
@@ -75,7 +75,7 @@ STALLOC_API int stalloc_take_plan(const char* path);
  * second where a plan has 100,000 requests. 0: fine; else stalloc_take_plan tries it again. */
 STALLOC_API int stalloc_prepare_plan(const char* path);
 
-/* Since ABI 5. STALLOC_MODE=Auto: traces into the file what is asked for from now on; blocks that are live already are
+/* Since ABI 5. STALLOC_MODE=Auto: traces requests into the file from now on; blocks that are live already are
  * not in it. 0: fine; else nothing is traced. */
 STALLOC_API int stalloc_trace_again(const char* path);
 
@@ -91,7 +91,7 @@ STALLOC_API void stalloc_move_run(const char* directory);
 /* Since ABI 3. The number of a text, for stalloc_name_tensor and stalloc_layer_input; equal texts have one. -1 where
  * nothing is traced, or on an error. */
 STALLOC_API int64_t stalloc_text(const char* text);
-/* Since ABI 3. A tensor of `bytes` bytes (0: not known) lies `offset` bytes behind the begin of the live block `block`;
+/* Since ABI 3. A tensor of `bytes` bytes (0: not known) lies `offset` bytes after the begin of the live block `block`;
  * its name is the text of that number. role: the numbers of TensorRole in proto/trace.proto; others are ignored with an
  * error. Nothing where no block begins there, or it is known already. */
 STALLOC_API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_t bytes, int role, int64_t text);
@@ -100,9 +100,9 @@ STALLOC_API void stalloc_name_tensor(const void* block, uint64_t offset, uint64_
  * `block`; before the mark that ends its forward pass. Nothing where no block begins there. */
 STALLOC_API void stalloc_layer_input(const void* block, int64_t text);
 
-/* Since ABI 5. `told` is called with the path of each report of an out-of-memory error (STALLOC_OOM_REPORT), once it is
- * written, on the thread whose request failed; it may add to the file. Null: nobody is told. */
-STALLOC_API void stalloc_tell_oom_reports(void (*told)(const char* path));
+/* Since ABI 5. `listener` is called with the path of each report of an out-of-memory error (STALLOC_OOM_REPORT), once
+ * it is written, on the thread whose request failed; it may add to the file. Null: nobody is notified. */
+STALLOC_API void stalloc_tell_oom_reports(void (*listener)(const char* path));
 
 /* Since ABI 8. Nothing is printed from now on: the program's last word has been said. */
 STALLOC_API void stalloc_silence(void);

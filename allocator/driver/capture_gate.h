@@ -1,10 +1,10 @@
 // CaptureGate: keeps stream captures apart from the calls that would break them.
 //
-// To wait for the whole device, or to record an event behind all of it, is an error while any of its streams is
-// captured, whatever the calling thread's capture mode, and ends that capture. So whoever makes such a call passes
-// here, and a capture that is about to begin waits until nobody does. Captures of the whole process count. Thread-safe,
-// noexcept; a thread that passes must not pass again, nor begin a capture. Whoever announces captures may announce what
-// is none, or forget to take one back: it is asked before anybody is kept out for that.
+// To wait for the whole device, or to record an event after all of it, is an error while any of its streams is
+// captured, whatever the calling thread's capture mode, and ends that capture. So a thread that makes such a call
+// passes here, and a capture that is about to begin waits until nobody does. Captures of the whole process count.
+// Thread-safe, noexcept; a thread that passes must not pass again, nor begin a capture. Announcements may name streams
+// whose capture is none, or forget to take one back: it is queried before anybody is kept out for that.
 #pragma once
 
 #include <functional>

@@ -1,8 +1,8 @@
 // The part of the CUDA driver's binary interface that stalloc calls, declared by itself.
 //
 // So the library builds where no CUDA toolkit is installed, one source serves every toolkit version, and a translation
-// unit may include NVIDIA's cuda.h beside it: everything lives in stalloc::cuda. tests/driver/cuda_abi_test.cc compares
-// each size, offset and number below with the real cuda.h wherever one is found.
+// unit may include NVIDIA's cuda.h next to it: everything lives in stalloc::cuda. tests/driver/cuda_abi_test.cc
+// compares each size, offset and number below with the real cuda.h wherever one is found.
 #pragma once
 
 #include <cstddef>

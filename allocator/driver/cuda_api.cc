@@ -91,7 +91,7 @@ DriverStatus ToStatus(Result result, const char* call) noexcept {
 
 RelaxedCaptureScope::RelaxedCaptureScope(const Api& api) noexcept : api_(api) {
   if (api_.ThreadExchangeStreamCaptureMode(&mode_) != kSuccess) {
-    mode_ = kCaptureModeGlobal;  // the mode of every thread that has not asked for another
+    mode_ = kCaptureModeGlobal;  // the mode of every thread that has not requested another
   }
 }
 

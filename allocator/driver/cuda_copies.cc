@@ -90,11 +90,11 @@ bool CudaCopies::TellContext() noexcept {
   const CudaEvents::Event event = events_.Record(reinterpret_cast<StreamHandle>(stream_));
   if (event == 0) return false;
   const CaptureGate::Passage passage(captures_);
-  const bool told = passage && OnStream("cuCtxWaitEvent", [&] {
-                                 return api_.CtxWaitEvent(driver_.context(), reinterpret_cast<cuda::Event>(event));
-                               }).ok();
+  const bool ordered = passage && OnStream("cuCtxWaitEvent", [&] {
+                                    return api_.CtxWaitEvent(driver_.context(), reinterpret_cast<cuda::Event>(event));
+                                  }).ok();
   events_.Recycle(event);
-  return told;
+  return ordered;
 }
 
 }  // namespace stalloc

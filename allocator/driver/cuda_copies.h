@@ -29,7 +29,7 @@ class CudaCopies final : public DeviceCopies {
   // Where no event could be recorded it waits for all.
   DriverStatus AwaitMark() noexcept override;
   // The host waits where the driver is older than CUDA 12.5, where a capture runs, which the call would break, and
-  // where other devices may read this one's memory: their streams are not told.
+  // where other devices may read this one's memory: their streams do not wait.
   DriverStatus PutBeforeAll() noexcept override;
 
  private:

@@ -1,7 +1,7 @@
 // What a CUDA device is, as its driver says: for fingerprints of traces and plans.
 //
-// Asked of the driver, not of the CUDA runtime: the runtime's struct for it has another layout and another function in
-// each major version, and a program's runtime need not be the one that a library was compiled with.
+// It comes from the driver, not from the CUDA runtime: the runtime's struct for it has another layout and another
+// function in each major version, and a program's runtime need not be the one that a library was compiled with.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct CudaDescription {
   std::string driver_version;  // as "13.0"
 };
 
-// What the driver does not tell is empty. REQUIRES: the driver is initialised.
+// Facts that the driver does not report are empty. REQUIRES: the driver is initialised.
 [[nodiscard]] CudaDescription DescribeCuda(const cuda::Api& api, int ordinal);
 
 }  // namespace stalloc

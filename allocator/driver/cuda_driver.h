@@ -62,7 +62,7 @@ class CudaDriver final : public VmmDriver {
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] cuda::Context context() const noexcept { return context_; }
   [[nodiscard]] const cuda::Api& api() const noexcept { return api_; }
-  // What Create asks the driver for.
+  // The properties that Create requests of the driver.
   [[nodiscard]] const cuda::AllocationProperties& properties() const noexcept { return properties_; }
 
  private:

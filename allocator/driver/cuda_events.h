@@ -1,4 +1,4 @@
-// CudaEvents: pooled CUDA events (no timing) of one device, for whoever must know when a stream has passed a point.
+// CudaEvents: pooled CUDA events (no timing) of one device, to learn when a stream has passed a point.
 //
 // An event belongs to the context of the stream that it is recorded on, while streams of all devices may wait for it. A
 // stream of another device than this object's has to be named by StreamOfDevice (stream_fence.h). Its events are made
@@ -37,21 +37,21 @@ class CudaEvents {
   // current on this thread, as for the driver.
   [[nodiscard]] StreamHandle NameOf(StreamHandle stream) noexcept;
 
-  // An event behind all work given to `stream` so far; 0 when none can be recorded now: the stream is captured, the
+  // An event after all work given to `stream` so far; 0 when none can be recorded now: the stream is captured, the
   // driver is gone.
   [[nodiscard]] Event Record(StreamHandle stream) noexcept;
-  // An event behind all work given to the device so far, on whatever stream of the context; 0 when none can be recorded
+  // An event after all work given to the device so far, on whatever stream of the context; 0 when none can be recorded
   // now: a capture runs, or the driver is older than CUDA 12.5.
   [[nodiscard]] Event RecordAll() noexcept;
   // True when all work before the event is done; also when the driver is unloading, for then nothing runs any more.
   [[nodiscard]] bool Done(Event event) noexcept;
   // Returns when all work before the event is done. A failure may be of any work of the context.
   DriverStatus Await(Event event) noexcept;
-  // Work given to `stream` after this call waits on the device for the event. False when that cannot be asked for now.
+  // Work given to `stream` after this call waits on the device for the event. False when that cannot be requested now.
   [[nodiscard]] bool Wait(StreamHandle stream, Event event) noexcept;
   // Gives the event back to the pool. 0 is fine.
   void Recycle(Event event) noexcept;
-  // True when `stream` is being captured, or cannot be asked since another capture forbids it.
+  // True when `stream` is being captured, or cannot be queried since another capture forbids it.
   [[nodiscard]] bool Capturing(StreamHandle stream) noexcept;
 
  private:

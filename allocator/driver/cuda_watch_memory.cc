@@ -103,7 +103,7 @@ bool CudaWatchMemory::Fill(Address begin, Bytes bytes, StreamHandle stream) noex
   return api_.MemsetD8Async(begin, kPattern, bytes, cuda::ToStream(stream)) == cuda::kSuccess;
 }
 
-bool CudaWatchMemory::Ask(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept {
+bool CudaWatchMemory::Query(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept {
   const cuda::ContextScope current(api_, context_);
   if (current.result() != cuda::kSuccess || !MayUse(stream)) return false;
   const cuda::RelaxedCaptureScope relaxed(api_);  // the first launch may load the kernel
@@ -118,13 +118,13 @@ bool CudaWatchMemory::Ask(std::uint32_t ticket, Address begin, Bytes bytes, Stre
       api_.MemcpyDtoHAsync(&seen_[ticket], found, sizeof(std::uint64_t), cuda::ToStream(stream)) != cuda::kSuccess) {
     return false;
   }
-  asked_[ticket] = events_.Record(stream);
-  return asked_[ticket] != 0;
+  queried_[ticket] = events_.Record(stream);
+  return queried_[ticket] != 0;
 }
 
 bool CudaWatchMemory::Answered(std::uint32_t ticket, Answer* answer) noexcept {
-  if (!events_.Done(asked_[ticket])) return false;
-  events_.Recycle(asked_[ticket]);
+  if (!events_.Done(queried_[ticket])) return false;
+  events_.Recycle(queried_[ticket]);
   const std::uint64_t seen = *static_cast<volatile std::uint64_t*>(&seen_[ticket]);  // written by the device
   *answer = {seen != kNothing, seen >> 8, static_cast<unsigned char>(seen)};
   return true;

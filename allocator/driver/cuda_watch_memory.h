@@ -1,8 +1,8 @@
-// A CUDA device's memory under a watch: a small kernel looks through the bytes, behind the stream's work so far.
+// A CUDA device's memory under a watch: a small kernel looks through the bytes, after the stream's work so far.
 //
 // The kernel is PTX text that the driver compiles when this is made, so that no CUDA compiler is needed to build. Each
 // question has eight bytes on the device, where the kernel leaves the first other byte with its offset, and eight of
-// page-locked memory, to which they are copied behind it; an event behind the copy tells when they are there. 64 KiB of
+// page-locked memory, to which they are copied after it; an event after the copy shows when they are there. 64 KiB of
 // each.
 #pragma once
 
@@ -26,7 +26,7 @@ class CudaWatchMemory final : public WatchMemory {
 
   [[nodiscard]] bool HasStreams() const noexcept override { return true; }
   bool Fill(Address begin, Bytes bytes, StreamHandle stream) noexcept override;
-  bool Ask(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept override;
+  bool Query(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept override;
   bool Answered(std::uint32_t ticket, Answer* answer) noexcept override;
 
  private:
@@ -41,7 +41,7 @@ class CudaWatchMemory final : public WatchMemory {
   cuda::Function kernel_ = nullptr;
   cuda::DevicePointer found_ = 0;  // on the device, by ticket
   std::uint64_t* seen_ = nullptr;  // on the host, by ticket
-  MappedArray<CudaEvents::Event> asked_{kMostTickets};
+  MappedArray<CudaEvents::Event> queried_{kMostTickets};
 };
 
 }  // namespace stalloc

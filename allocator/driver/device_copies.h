@@ -19,7 +19,7 @@ class DeviceCopies {
   // REQUIRES: what TakeHost gave, and no copy uses it any more.
   virtual void GiveHostBack(void* memory, Bytes bytes) noexcept = 0;
 
-  // Given after the device was waited for, or to memory that nobody uses yet: they are ordered behind nothing else.
+  // Given after the device was waited for, or to memory that nobody uses yet: they are ordered after nothing else.
   virtual DriverStatus ToHost(void* to, Address from, Bytes bytes) noexcept = 0;
   virtual DriverStatus ToDevice(Address to, const void* from, Bytes bytes) noexcept = 0;
   // With WatchMemory::kPattern.
@@ -31,8 +31,8 @@ class DeviceCopies {
   // removes it; a failure may be of any copy. REQUIRES of AwaitMark: there is one.
   virtual DriverStatus Mark() noexcept = 0;
   virtual DriverStatus AwaitMark() noexcept = 0;
-  // Whatever the device is given from now on, by whichever thread, on whichever stream, runs behind all that was given
-  // here. The host waits only where the device cannot be told so.
+  // Whatever the device is given from now on, by whichever thread, on whichever stream, runs after all that was given
+  // here. The host waits only if the device cannot be made to wait.
   virtual DriverStatus PutBeforeAll() noexcept = 0;
 };
 

@@ -1,7 +1,7 @@
-// FenceEvents<kMost>: the last events that were recorded behind one stream's work, or the device's, ascending by stamp.
+// FenceEvents<kMost>: the last events that were recorded after one stream's work, or the device's, ascending by stamp.
 //
-// A ring of fixed size, fine as all zero bytes. One that is not pinned may be dropped: whoever would have waited for it
-// then waits for a later one. Not thread-safe; noexcept.
+// A ring of fixed size, fine as all zero bytes. One that is not pinned may be dropped: a thread that would have waited
+// for it then waits for a later one. Not thread-safe; noexcept.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class FenceEvents {
   // The oldest is at 0. REQUIRES: index < size(). Valid until the next Add or DropOldest.
   [[nodiscard]] Entry& At(std::uint32_t index) noexcept { return entries_[(first_ + index) % kMost]; }
 
-  // The first that is behind all work up to `stamp`; null if there is none.
+  // The first that is after all work up to `stamp`; null if there is none.
   [[nodiscard]] Entry* FirstFrom(std::uint64_t stamp) noexcept {
     std::uint32_t low = 0;
     for (std::uint32_t high = size_; low < high;) {
@@ -42,8 +42,8 @@ class FenceEvents {
     return At(index);
   }
 
-  // Returns the event that is no longer needed, to be recycled: the oldest if there was no room, or this one if that is
-  // pinned; 0 if none.
+  // Returns the event that is no longer needed, to be recycled: the oldest if there was no space, or this one if that
+  // is pinned; 0 if none.
   StreamFence::Event Add(std::uint64_t stamp, StreamFence::Event event) noexcept {
     StreamFence::Event dropped = 0;
     if (size_ == kMost) {

@@ -27,7 +27,7 @@ DriverStatus FromErrno(const char* call) {
 
 constexpr DriverStatus Forked(const char* call) { return {DriverCode::kShuttingDown, 0, call}; }
 
-// Address space with nothing behind it; takes no memory, not even from an overcommit limit.
+// Address space without memory; takes none, not even from an overcommit limit.
 bool Inaccessible(Address hint, Bytes bytes, int extra_flags, Address* address) {
   void* const result =
       mmap(ToPointer(hint), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0);
@@ -122,7 +122,7 @@ DriverStatus HostDriver::Reserve(Bytes bytes, Address* address) noexcept {
   if (!state_->Aligned(unit, bytes) || bytes + unit < bytes) {
     return Invalid("Reserve");
   }
-  // One unit more than asked for holds an aligned range; what stands out at both ends goes back.
+  // One unit more than requested holds an aligned range; what stands out at both ends goes back.
   Address start = 0;
   if (!Inaccessible(0, bytes + unit, 0, &start)) {
     return FromErrno("Reserve");
@@ -324,7 +324,7 @@ DriverStatus HostDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
   }
   info->total = state_->capacity;
   info->free = state_->capacity - state_->handle_bytes;
-  // Whoever takes memory "while there is plenty" shares the machine with all that runs on it.
+  // A process that takes memory "while there is plenty" shares the machine with all that runs on it.
   if (state_->is_machine) info->free = std::min(info->free, AvailableHostBytes() / 2);
   return {};
 }

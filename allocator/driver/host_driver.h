@@ -22,7 +22,7 @@ namespace stalloc {
 
 struct HostDriverOptions {
   // Bytes that Create gives out at most. 0: the machine's memory; free is then at most half of what the machine (or the
-  // container) has available, whoever took the rest.
+  // container) has available, however the rest is used.
   Bytes capacity = 0;
   Bytes granularity = Bytes{2} << 20;  // a power of two, at least the system's page
 };

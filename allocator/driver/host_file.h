@@ -19,7 +19,7 @@ class HostFile {
 
   // False with errno set when the system gives no memfd.
   bool Open() noexcept;
-  // Leaves the memory to whoever maps it still.
+  // Leaves the memory to those that still map it.
   void Close() noexcept;
 
   // False when the file may not grow that far (RLIMIT_FSIZE, no memory for bookkeeping). The pages come at first touch,

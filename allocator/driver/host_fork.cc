@@ -27,9 +27,9 @@ using State = HostDriver::State;
 using Clock = std::chrono::steady_clock;
 
 struct ForkRegistry {
-  std::mutex mutex;  // held across a fork, so forks of several threads take turns
+  std::mutex mutex;  // held across a fork, so forks of several threads run one by one
   std::vector<State*> states;
-  int done_read = -1;  // the pipe whose end tells that the child has copied
+  int done_read = -1;  // the pipe whose end shows that the child has copied
   int done_write = -1;
 };
 
@@ -123,7 +123,7 @@ bool CopyExtents(int descriptor, Offset offset, Bytes bytes, char* to) {
   while (position < end) {
     const off_t data = lseek(descriptor, static_cast<off_t>(position), SEEK_DATA);
     if (data < 0) {
-      return errno == ENXIO;  // nothing but a hole behind this place
+      return errno == ENXIO;  // nothing but a hole after this place
     }
     const auto begin = static_cast<Offset>(data);
     if (begin >= end) {

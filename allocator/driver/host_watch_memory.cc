@@ -10,7 +10,7 @@ bool HostWatchMemory::Fill(Address begin, Bytes bytes, StreamHandle) noexcept {
   return true;
 }
 
-bool HostWatchMemory::Ask(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle) noexcept {
+bool HostWatchMemory::Query(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle) noexcept {
   const auto* const first = reinterpret_cast<const unsigned char*>(begin);
   const auto* const other = std::find_if(first, first + bytes, [](unsigned char byte) { return byte != kPattern; });
   const bool changed = other != first + bytes;

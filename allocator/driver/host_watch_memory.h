@@ -10,7 +10,7 @@ class HostWatchMemory final : public WatchMemory {
  public:
   [[nodiscard]] bool HasStreams() const noexcept override { return false; }
   bool Fill(Address begin, Bytes bytes, StreamHandle stream) noexcept override;
-  bool Ask(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept override;
+  bool Query(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept override;
   bool Answered(std::uint32_t ticket, Answer* answer) noexcept override;
 
  private:

@@ -1,4 +1,4 @@
-// StreamFence: what a device offers to order the work of one stream behind that of another, on the device itself.
+// StreamFence: what a device offers to order the work of one stream after that of another, on the device itself.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ inline constexpr StreamHandle kLegacyDefaultStream = 0;
 inline constexpr StreamHandle kLegacyDefaultStreamToo = 1;
 inline constexpr StreamHandle kPerThreadDefaultStream = 2;
 
-// Names a stream of another device than the one that is asked: handles do not tell, least of all those of default
-// streams, which are the same on every device. Addresses of the host leave the upper bits free.
+// Names a stream of another device than the one that is queried: handles do not show this, least of all those of
+// default streams, which are the same on every device. Addresses of the host leave the upper bits free.
 inline constexpr int kOtherDeviceShift = 57;
 [[nodiscard]] constexpr StreamHandle StreamOfDevice(int device, StreamHandle stream) noexcept {
   return stream | static_cast<StreamHandle>(device + 1) << kOtherDeviceShift;
@@ -26,15 +26,15 @@ class StreamFence {
  public:
   using Event = std::uint64_t;  // 0 is none; no two that are not recycled are equal
   virtual ~StreamFence() = default;
-  // An event behind all work given to `stream` so far, which may be another device's; 0 when it cannot be recorded now
+  // An event after all work given to `stream` so far, which may be another device's; 0 when it cannot be recorded now
   // (a capture runs, driver gone).
-  // For kPerThreadDefaultStream: behind those of all threads.
+  // For kPerThreadDefaultStream: after those of all threads.
   virtual Event Record(StreamHandle stream) noexcept = 0;
-  // An event behind all work that the device was given so far, by whichever thread, on whichever stream; 0 when it
+  // An event after all work that the device was given so far, by whichever thread, on whichever stream; 0 when it
   // cannot be recorded now, or there are none such.
   virtual Event RecordAll() noexcept { return 0; }
   // All work given to `stream` from now on (by this thread, for kPerThreadDefaultStream) runs after the event. The host
-  // does not wait. False when that cannot be asked for now. An event may be recycled as soon as the call is over.
+  // does not wait. False when that cannot be requested now. An event may be recycled as soon as the call is over.
   virtual bool Wait(StreamHandle stream, Event event) noexcept = 0;
   // True when all work before the event is done.
   virtual bool Done(Event event) noexcept = 0;

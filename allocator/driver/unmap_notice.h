@@ -8,7 +8,7 @@ namespace stalloc {
 class UnmapListener {
  public:
   virtual ~UnmapListener() = default;
-  // Called by the thread that unmaps, with the locks of whoever asked for it. The call may fail afterwards.
+  // Called by the thread that unmaps, with the locks of its caller. The call may fail afterwards.
   virtual void BeforeUnmap(Address address, Bytes bytes) noexcept = 0;
 };
 

@@ -40,7 +40,7 @@ struct MemoryInfo {
   Bytes total = 0;
 };
 
-// What is mapped somewhere, by whoever.
+// A mapping of any owner.
 struct MappedMemory {
   Address address = 0;  // of the whole mapping
   Bytes bytes = 0;
@@ -55,7 +55,7 @@ class VmmDriver {
   [[nodiscard]] virtual Bytes Granularity() const noexcept = 0;
   [[nodiscard]] virtual const char* Name() const noexcept = 0;
 
-  // Takes `bytes` of address space, aligned to Granularity(), with nothing behind it.
+  // Takes `bytes` of address space, aligned to Granularity(), without memory.
   virtual DriverStatus Reserve(Bytes bytes, Address* address) noexcept = 0;
   // REQUIRES: exactly a range that Reserve gave, nothing mapped in it.
   virtual DriverStatus ReleaseReservation(Address address, Bytes bytes) noexcept = 0;
@@ -77,12 +77,12 @@ class VmmDriver {
   // memory does not go back before. kFailed where memory cannot leave the process. REQUIRES: the handle is alive.
   virtual DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept = 0;
 
-  // The mapping in which the address lies, of this process, whoever made it. The handle is the caller's to Release, as
-  // if Create had given it. kUnavailable where the driver does not tell, kInvalid where nothing is mapped.
+  // The mapping in which the address lies, of this process, of any owner. The handle is the caller's to Release, as
+  // if Create had given it. kUnavailable where the driver does not say, kInvalid where nothing is mapped.
   virtual DriverStatus Retain(Address /*address*/, MappedMemory* /*mapping*/) noexcept {
     return {DriverCode::kUnavailable, 0, "Retain"};
   }
-  // Copies between usable ranges that do not overlap, behind all that the device was given so far, and returns when it
+  // Copies between usable ranges that do not overlap, after all that the device was given so far, and returns when it
   // is done. kFailed, at once, while the device cannot be waited for.
   virtual DriverStatus Copy(Address /*to*/, Address /*from*/, Bytes /*bytes*/) noexcept {
     return {DriverCode::kUnavailable, 0, "Copy"};

@@ -1,4 +1,4 @@
-// WatchMemory: fills bytes of a device with a pattern, and tells later whether they still have it. For STALLOC_WATCH.
+// WatchMemory: fills bytes of a device with a pattern, and reports later whether they still have it. For STALLOC_WATCH.
 //
 // Both happen in the order of a stream's work, and the host waits for neither. A question has a ticket below
 // kMostTickets, which may be used again once it was answered. Not thread-safe: the watch calls under its lock.
@@ -27,10 +27,10 @@ class WatchMemory {
   virtual ~WatchMemory() = default;
   // Work of different streams runs in any order.
   [[nodiscard]] virtual bool HasStreams() const noexcept = 0;
-  // False: not now (the stream is captured, or is another one in each thread); nothing is asked of the device then.
+  // False: not now (the stream is captured, or is another one in each thread); nothing is sent to the device then.
   virtual bool Fill(Address begin, Bytes bytes, StreamHandle stream) noexcept = 0;
-  virtual bool Ask(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept = 0;
-  // False: not known yet. REQUIRES: Ask gave true.
+  virtual bool Query(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept = 0;
+  // False: not known yet. REQUIRES: Query gave true.
   virtual bool Answered(std::uint32_t ticket, Answer* answer) noexcept = 0;
 };
 

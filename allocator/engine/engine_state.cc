@@ -1,4 +1,4 @@
-// What the engine tells of itself.
+// The engine's reports on itself.
 #include <algorithm>
 #include <cstddef>
 
@@ -74,7 +74,7 @@ LiveBlock PlanEngine::FindLive(const void* pointer) const noexcept {
   return block != nullptr && IsInUse(*block) ? Describe(*block) : LiveBlock{};
 }
 
-// Room outside the lock: a hook under this allocation could come back to the engine.
+// Allocates outside the lock: a hook of this allocation could come back to the engine.
 std::vector<LiveBlock> PlanEngine::LiveBlocks() const {
   std::vector<LiveBlock> blocks;
   for (std::size_t count = CopyLiveBlocks(blocks);; count = CopyLiveBlocks(blocks)) {

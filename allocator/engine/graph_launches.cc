@@ -47,13 +47,13 @@ bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) 
   return stream != kNoStream && OccupyLent(place.granule, request, stream, stats_.planned_hits, lock);
 }
 
-// The slot's memory is not there: before it is had from elsewhere, room in a pool serves as well.
+// The slot's memory is not there: before it is had from elsewhere, space in a pool serves as well.
 bool PlanEngine::TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept {
   if (lent_.pools() == 0) return false;
   if (!withdrawn_.Touches(place.granule, place.granule + request.granules)) return false;
   const StreamIndex stream = clocks_.IndexOf(request.stream);
   if (stream == kNoStream) return false;
-  const Granules lent = TakeLentRoom(request, stream, stats_.planned_hits, lock);
+  const Granules lent = TakeLentSpace(request, stream, stats_.planned_hits, lock);
   if (lent == kNone) return false;
   place.granule = lent;
   return true;
@@ -66,9 +66,9 @@ bool PlanEngine::OutlivesScript(std::int32_t entry) const noexcept {
   return space_.gaps().LifeOf(cursor_.script_number(), entry) > left;
 }
 
-// The tightest room in pools, for a request without a slot; else it is watched, where it goes instead.
-Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, std::uint64_t& hits,
-                                  Lock& lock) noexcept {
+// The tightest space in pools, for a request without a slot; else it is watched, where it goes instead.
+Granules PlanEngine::TakeLentSpace(const Request& request, StreamIndex stream, std::uint64_t& hits,
+                                   Lock& lock) noexcept {
   if (request.granules < tuning::kLeastLent || !lent_.MayGoBeforeLaunch(request.granules)) return kNone;
   if (OutlivesScript(StillThere(request.entry))) return kNone;
   const auto is_obstacle = [](const LiveRecord& record) { return !FreedBlocks::IsReusable(record); };
@@ -77,9 +77,9 @@ Granules PlanEngine::TakeLentRoom(const Request& request, StreamIndex stream, st
     mutex_.AssertHeld();
     while (open.lo < open.hi) {
       const LiveRecord* const obstacle = occupancy_.LastIn(open.lo, open.hi, is_obstacle);
-      const GranuleRange room{obstacle != nullptr ? std::max(obstacle->end(), open.lo) : open.lo, open.hi};
-      const bool fits = room.lo < room.hi && room.hi - room.lo >= request.granules;
-      if (fits && (best.hi == 0 || room.hi - room.lo < best.hi - best.lo)) best = room;
+      const GranuleRange range{obstacle != nullptr ? std::max(obstacle->end(), open.lo) : open.lo, open.hi};
+      const bool fits = range.lo < range.hi && range.hi - range.lo >= request.granules;
+      if (fits && (best.hi == 0 || range.hi - range.lo < best.hi - best.lo)) best = range;
       if (obstacle == nullptr) break;
       open.hi = std::max(obstacle->granule, open.lo);
     }
@@ -204,7 +204,7 @@ GraphId PlanEngine::GiverOfUsed(const GraphRanges& graph) const noexcept {
   return used != nullptr ? used->from : 0;
 }
 
-// Kernels of the launch may still run: whoever gets the bytes runs behind its stream.
+// Kernels of the launch may still run: the next owner of the bytes runs after its stream.
 void PlanEngine::LetGoOfLaunches(const GranuleRange& range) noexcept {
   const auto is_launch = [](const LiveRecord& record) { return record.IsOfLaunch() && !record.Is(LiveRecord::kFreed); };
   for (const LiveRecord* found = occupancy_.LastIn(range.lo, range.hi, is_launch); found != nullptr;

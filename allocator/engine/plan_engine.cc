@@ -140,8 +140,8 @@ MissReason PlanEngine::FindPlace(Request& request, Place& place) noexcept {
   return MissReason::kNone;
 }
 
-// Adds what a request of `stream` must be ordered behind where the home's blocks left no trace. False if there is no
-// room for it.
+// Adds what a request of `stream` must be ordered after where the home's blocks left no trace. False if there is no
+// space for it.
 bool PlanEngine::NeedsOfHome(StreamBinding& binding, StreamIndex stream, StreamNeeds& needs) noexcept {
   if (binding.unbound() || binding.home() == stream) {
     if (clocks_.IsOneStream(stream)) binding.Settle(stream, clocks_.HandleOf(stream), cursor_.iterations());
@@ -170,23 +170,23 @@ bool PlanEngine::AddHome(const StreamBinding& binding, StreamIndex stream, Strea
   if (!withdrawn_.Touches(place.granule, end)) return MissReason::kNone;
   if (!freed_.OnlyFreedIn(place.granule, end)) return MissReason::kOccupied;
   if (backing_ == nullptr) return MissReason::kUnbacked;
-  const auto ask = [&](MayTake may_take) {
+  const auto request_backing = [&](Growth growth) {
     mutex_.AssertHeld();
-    return AskBacking(place.granule, request.granules, may_take, lock);
+    return RequestBacking(place.granule, request.granules, growth, lock);
   };
-  const bool backed =
-      space_.IsSmall(request.granules) ? backing_->Spare() > 0 && ask(MayTake::kSpare) : ask(MayTake::kMore);
+  const bool backed = space_.IsSmall(request.granules) ? backing_->Spare() > 0 && request_backing(Growth::kSpare)
+                                                       : request_backing(Growth::kAllowed);
   if (!active()) return MissReason::kInactive;
   return backed && MayPlace(place.granule, end) ? MissReason::kNone : MissReason::kUnbacked;
 }
 
 // The lock is open meanwhile. False, too, when the engine has stopped serving by then.
-bool PlanEngine::AskBacking(Granules granule, Granules granules, MayTake may_take, Lock& lock) noexcept {
+bool PlanEngine::RequestBacking(Granules granule, Granules granules, Growth growth, Lock& lock) noexcept {
   if (!active()) return false;
   const std::uint64_t now = cursor_.PositionOf(matcher_.cursor());
   lock.unlock();
   const bool backed =
-      backing_->Back(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, may_take);
+      backing_->EnsureBacked(Offset{granule} * kBlockAlignment, Bytes{granules} * kBlockAlignment, now, growth);
   lock.lock();
   return backed && active();
 }
@@ -233,7 +233,7 @@ void PlanEngine::Vacate(LiveRecord& block) noexcept {
   --stats_.live_blocks;
   live_.Remove(block.granule, block.end());
   freed_at_.Set(block.granule, block.end(), clocks_.NewStamp());
-  if (block.Is(LiveRecord::kBeside)) space_.GiveBack(block.granule, block.granules);
+  if (block.Is(LiveRecord::kWithoutSlot)) space_.GiveBack(block.granule, block.granules);
   block.flags &= static_cast<std::uint16_t>(~LiveRecord::kOfLive);
 }
 
@@ -315,7 +315,7 @@ bool PlanEngine::Flag(const void* pointer, std::uint16_t set, std::uint16_t clea
 
 // Memory --------------------------------------------------------------------------------------------------------------
 
-// Above the limit there is no occupancy to ask.
+// Above the limit there is no occupancy to query.
 GranuleRange PlanEngine::InArena(Offset offset, Bytes bytes) const noexcept {
   return {WholeGranules(offset), std::min(WholeGranules(offset + bytes), arena_granules_)};
 }

@@ -40,7 +40,7 @@ enum class MissReason : std::uint8_t {
   kUnknownSize,  // no entry of this script has this size
   kUnmatched,    // the size exists, but not here
   kOccupied,     // matched, but a live block holds bytes of the slot
-  kStream,       // matched, but its stream cannot be ordered behind those that used the bytes
+  kStream,       // matched, but its stream cannot be ordered after those that used the bytes
   kFenced,       // inside a fence (evaluation, checkpoint)
   kCapturing,    // a graph capture or MemPool owns the stream's requests
   kParallel,     // from a parallel region, whose threads come in any order
@@ -56,19 +56,20 @@ enum class MissReason : std::uint8_t {
   return kNames[static_cast<std::size_t>(reason)];
 }
 
-// Brings memory back behind parts of the arena that were withdrawn.
+// Brings memory back for parts of the arena that were withdrawn.
 class ArenaBacking {
  public:
   virtual ~ArenaBacking() = default;
   // Called without the engine's lock when a request needs bytes that are withdrawn or above what is mapped. True: they
   // are mapped, and Restore or Extend was called. `now`: the plan's entry that is due, counted through prologue and
   // cycle. Thread-safe, noexcept; may call the driver.
-  enum class MayTake : std::uint8_t {
-    kSpare,   // what was given back, as far as Spare goes: nothing moves
-    kNoMore,  // from the device than was held at any time: idle parts of the arena may move
-    kMore,    // where too little of it is idle
+  // How much more memory than before the arena may take from the device.
+  enum class Growth : std::uint8_t {
+    kSpare,      // none; only what was given back, as far as Spare goes: nothing moves
+    kForbidden,  // none; idle parts of the arena may move
+    kAllowed,    // as much as is missing, where too little of the arena is idle
   };
-  virtual bool Back(Offset offset, Bytes bytes, std::uint64_t now, MayTake may_take) noexcept = 0;
+  virtual bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t now, Growth growth) noexcept = 0;
   // So much of what was withdrawn can be mapped again without holding more than before. Called with the engine's lock.
   [[nodiscard]] virtual Bytes Spare() const noexcept { return 0; }
   // Rather than that a request waits or is in another's way, so much more is mapped. Called with the engine's lock.
@@ -134,13 +135,13 @@ class PlanEngine {
 
   // `base` is the arena's base address, which is never dereferenced; the arena is mapped up to plan.arena_bytes at
   // least. `fence` may be null (one stream); it outlives all calls but the destructor. REQUIRES: CheckPlanShape passed,
-  // or the plan is empty: then requests find room by best fit, from the base upward.
+  // or the plan is empty: then requests find space by best fit, from the base upward.
   PlanEngine(const DevicePlan& plan, void* base, StreamFence* fence, const DynamicSpaceOptions& options = {});
   PlanEngine(const PlanEngine&) = delete;
   PlanEngine& operator=(const PlanEngine&) = delete;
 
   Allocation Allocate(Bytes requested, StreamHandle stream) noexcept;
-  // The same for a request that no plan expects (of parallel regions, whose order is nobody's): from idle room alone.
+  // The same for a request that no plan expects (of parallel regions, whose order is nobody's): from idle space alone.
   Allocation AllocateUnexpected(Bytes requested, StreamHandle stream, MissReason reason) noexcept;
   // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
   // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see
@@ -184,44 +185,44 @@ class PlanEngine {
   [[nodiscard]] bool VariesMostly() const noexcept STALLOC_NO_THREAD_SAFETY_ANALYSIS {
     return space_.gaps().VariesMostly();
   }
-  // Who is asked for withdrawn and further memory; null (at first): nobody, such requests miss. Call before the first
+  // Who is requested withdrawn and further memory; null (at first): nobody, such requests miss. Call before the first
   // request.
   void SetBacking(ArenaBacking* backing) noexcept {
     const Lock lock(mutex_);
     backing_ = backing;
   }
 
-  // The run that the engine will serve is there already. REQUIRES: nothing was asked of it yet.
+  // The run that the engine will serve is there already. REQUIRES: nothing was requested of it yet.
   void StartAt(const PlanStart& start) noexcept;
   // Moves the cursor. Marks come from any thread.
   void OnMark(const Mark& mark) noexcept;
 
   // Graphs' pools, by their index in the plan's lent_pools; ranges are of the arena. From OpenLent on `ranges` of the
-  // pool, which has so many graphs, serve its slots and what finds no room in the arena as it is mapped, until
+  // pool, which has so many graphs, serve its slots and what finds no space in the arena as it is mapped, until
   // CloseLent; blocks there stay. `given`, disjoint, are closed until a launch takes them.
   // False, and nothing changes, while a block is in `ranges` or another device may still use one. REQUIRES: this device
   // is done with all that used the pool.
   [[nodiscard]] bool OpenLent(std::size_t pool, std::span<const GranuleRange> ranges,
                               std::span<const GranuleRange> given, std::size_t graphs);
   void CloseLent(std::size_t pool) noexcept;
-  // A pool of so many bytes that the plan does not know. Its index and where it lies; none where there is no room.
+  // A pool of so many bytes that the plan does not know. Its index and where it lies; none where there is no space.
   struct LentPlace {
     std::size_t pool = 0;
     Offset begin = 0;
   };
   [[nodiscard]] std::optional<LentPlace> AddLentPool(Bytes bytes) noexcept;
   // A graph of the pool is about to be launched, on that stream. kReady: what it needs is closed, and the stream runs
-  // behind all who used it. Else it must not be launched; kBlocksInTheWay: before they are gone. kCarriedGone: blocks
+  // after all who used it. Else it must not be launched; kBlocksInTheWay: before they are gone. kCarriedGone: blocks
   // of the program have been where the graph reads what an earlier one has left. EndLaunch, after it was given to the
-  // device: what it needs no more is open, behind its stream.
+  // device: what it needs no more is open, after its stream.
   enum class Launch : std::uint8_t { kReady, kBlocksInTheWay, kCarriedGone, kNotOrdered };
   [[nodiscard]] Launch BeginLaunch(std::size_t pool, const GraphRanges& graph, StreamHandle stream) noexcept;
   void EndLaunch(const GraphRanges& graph) noexcept;
   // A graph of a pool that was open once is launched: false where blocks of the program have been where it reads what
   // an earlier one has left.
   [[nodiscard]] bool NoteLaunch(const GraphRanges& graph) noexcept;
-  // What the graph takes was overwritten behind its launch: as if a block of the program had been there. Of more ranges
-  // than there is room for nothing is noted.
+  // What the graph takes was overwritten after its launch: as if a block of the program had been there. Of more ranges
+  // than there is space for nothing is noted.
   void NoteOverwritten(const GraphRanges& graph) noexcept;
   // Which graph has left what blocks of the program used; the first of several, 0: they used nothing that it reads.
   [[nodiscard]] GraphId GiverOfUsed(const GraphRanges& graph) const noexcept;
@@ -234,7 +235,7 @@ class PlanEngine {
     const Lock lock(mutex_);
     if (plan_ == Plan::kServed) plan_ = Plan::kDropped;
   }
-  // What the blocks leave over that have stayed serves whoever it is large enough for; no memory is mapped or moved for
+  // The rest that remaining blocks leave serves every request that fits; no memory is mapped or moved for
   // that. Nothing where the plan serves, or what has no slot is not served here.
   void ServeLeftOver() noexcept {
     const Lock lock(mutex_);
@@ -250,8 +251,8 @@ class PlanEngine {
 
   // For allocator/sleep. Between Pause and Resume nothing is placed, not even for requests that are under way; blocks
   // are freed as ever. An engine that serves no more does not begin again.
-  void Pause() noexcept { Turn(State::kServes, State::kPaused); }
-  void Resume() noexcept { Turn(State::kPaused, State::kServes); }
+  void Pause() noexcept { Switch(State::kServes, State::kPaused); }
+  void Resume() noexcept { Switch(State::kPaused, State::kServes); }
   // Of the live block that starts there; false, and nothing changes, if none does. `tag`: up to LiveRecord::kMostTags.
   bool SetTag(const void* pointer, unsigned tag) noexcept {
     return Flag(pointer, static_cast<std::uint16_t>(tag << LiveRecord::kTagShift), LiveRecord::kTags);
@@ -291,7 +292,7 @@ class PlanEngine {
  private:
   using Lock = OpenableLock<SpinMutex>;
   using Place = LoadedScript::Place;
-  using MayTake = ArenaBacking::MayTake;
+  using Growth = ArenaBacking::Growth;
   static constexpr Granules kNone = DynamicSpace::kNone;
 
   enum class State : std::uint8_t { kServes, kPaused, kStopped };
@@ -299,7 +300,7 @@ class PlanEngine {
   [[nodiscard]] bool active() const noexcept STALLOC_REQUIRES(mutex_) {
     return state_ == State::kServes && plan_ != Plan::kDropped;
   }
-  void Turn(State from, State to) noexcept {
+  void Switch(State from, State to) noexcept {
     const Lock lock(mutex_);
     if (state_ == from) state_ = to;
   }
@@ -327,10 +328,10 @@ class PlanEngine {
   void ForgetPrivacyOf(StreamIndex home) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] MissReason BackUp(const Place& place, const Request& request, Lock& lock) noexcept
       STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] bool AskBacking(Granules granule, Granules granules, MayTake may_take, Lock& lock) noexcept
+  [[nodiscard]] bool RequestBacking(Granules granule, Granules granules, Growth growth, Lock& lock) noexcept
       STALLOC_REQUIRES(mutex_);
-  // What everybody who places a block asks last: the engine serves, and there is memory
-  // behind all of [lo, hi).
+  // The last check of every placement: the engine serves, and memory
+  // backs all of [lo, hi).
   [[nodiscard]] bool MayPlace(Granules lo, Granules hi) const noexcept STALLOC_REQUIRES(mutex_) {
     if (lent_.Contains(lo, hi)) return active() && lent_.IsOpen(lo, hi);
     return active() && hi <= std::max(plan_granules_, space_.mapped()) &&
@@ -345,24 +346,25 @@ class PlanEngine {
   // unplanned_requests.cc
   Allocation ServeUnplanned(Request request, MissReason reason, Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] std::int32_t StillThere(std::int32_t entry) const noexcept STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] bool MayHaveRoom(const Request& request, MissReason reason) const noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool MayHaveSpace(const Request& request, MissReason reason) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] Granules TakeEmptySlot(const Request& request, MissReason reason, Lock& lock) noexcept
       STALLOC_REQUIRES(mutex_);
   [[nodiscard]] Place FindKeptPlace(const Request& request) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] Place FindLentSlot(const Request& request) const noexcept STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] IdleGaps::Window RoomFor(std::int32_t entry, MissReason reason) const noexcept STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] Granules TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept
+  [[nodiscard]] IdleGaps::Window WindowFor(std::int32_t entry, MissReason reason) const noexcept
       STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] Granules FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept
+  [[nodiscard]] Granules TakeSpace(const Request& request, MissReason reason, Lock& lock) noexcept
       STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& room, std::int32_t entry, bool may_grow) const noexcept
+  [[nodiscard]] Granules FindSpace(DynamicSpace::Request request, std::int32_t entry, Lock& lock) noexcept
       STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Granules FindMapped(const DynamicSpace::Request& request, std::int32_t entry,
+                                    bool may_grow) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool MayGrow(Granules granules) const noexcept STALLOC_REQUIRES(mutex_) {
     return backing_ != nullptr && backing_->MayGrow(Bytes{granules} * kBlockAlignment, stats_.peak_live_bytes);
   }
   [[nodiscard]] GranuleRange FindSlotInTheWay(Granules granules, std::int32_t entry) const noexcept
       STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] bool OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept
+  [[nodiscard]] bool OccupySpace(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept
       STALLOC_REQUIRES(mutex_);
 
   // graph_launches.cc
@@ -376,8 +378,8 @@ class PlanEngine {
       STALLOC_REQUIRES(mutex_);
   // The plan expects the entry's block to be freed after its script has ended. -1: not known, false.
   [[nodiscard]] bool OutlivesScript(std::int32_t entry) const noexcept STALLOC_REQUIRES(mutex_);
-  [[nodiscard]] Granules TakeLentRoom(const Request& request, StreamIndex stream, std::uint64_t& hits,
-                                      Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] Granules TakeLentSpace(const Request& request, StreamIndex stream, std::uint64_t& hits,
+                                       Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool OccupyLent(Granules granule, const Request& request, StreamIndex stream, std::uint64_t& hits,
                                 Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
   void NoteBlocksInTheWay(const GraphRanges& graph) noexcept STALLOC_REQUIRES(mutex_);
@@ -423,7 +425,7 @@ class PlanEngine {
   LentRegion lent_ STALLOC_GUARDED_BY(mutex_);
   std::vector<StreamBinding> bindings_ STALLOC_GUARDED_BY(mutex_);  // by number, see PlanStreams
   ArenaBacking* backing_ STALLOC_GUARDED_BY(mutex_) = nullptr;
-  const LoadedScript kept_;  // what evaluations and checkpoints leave behind for good: details.md, Fences
+  const LoadedScript kept_;  // what evaluations and checkpoints leave live for good: details.md, Fences
   const Turns turns_;
   const Rules rules_;
   const bool has_plan_;

@@ -3,8 +3,8 @@
 //
 //   an empty slot of the size    its owner's way, should that come after all
 //   what iterations use late     nothing: it is soon free again (a fence's requests alone)
-//   room that no slot needs      nothing; else a wait for another stream
-//   in the way of slots          their owners come here in turn: one of the size, else whoever it may be
+//   space that no slot needs      nothing; else a wait for another stream
+//   in the way of slots          their owners then come here: one of the size, else any
 //   a graphs' pool               a launch's way, should it stay so long
 //   more memory                  what went back comes again, or moves, or the arena grows; not for a plan given up
 //   in their way for good        better than out of memory
@@ -19,7 +19,7 @@ namespace stalloc {
   request.entry = StillThere(request.entry);
   Granules granule = TakeEmptySlot(request, reason, lock);
   request.entry = StillThere(request.entry);
-  if (granule == kNone && MayHaveRoom(request, reason)) granule = TakeRoom(request, reason, lock);
+  if (granule == kNone && MayHaveSpace(request, reason)) granule = TakeSpace(request, reason, lock);
   if (granule != kNone) return {AddressOf(granule), reason};
   observations_.Missed(request.stamp, Bytes{request.granules} * kBlockAlignment);
   ++stats_.misses[static_cast<std::size_t>(reason)];
@@ -33,7 +33,7 @@ std::int32_t PlanEngine::StillThere(std::int32_t entry) const noexcept {
 
 // Before a plan's loop nothing is known of the time to come. What a plan leaves over that was given up is for small
 // ones, too.
-bool PlanEngine::MayHaveRoom(const Request& request, MissReason reason) const noexcept {
+bool PlanEngine::MayHaveSpace(const Request& request, MissReason reason) const noexcept {
   if (plan_ == Plan::kLeftOver) return request.granules != 0 && active() && space_.TakesSmall();
   return request.granules != 0 && space_.Takes(request.granules) && reason != MissReason::kInactive &&
          (cursor_.script() != nullptr || !has_plan_);
@@ -42,7 +42,7 @@ bool PlanEngine::MayHaveRoom(const Request& request, MissReason reason) const no
 Granules PlanEngine::TakeEmptySlot(const Request& request, MissReason reason, Lock& lock) noexcept {
   Place slot;
   if (reason == MissReason::kFenced && rules_.Have(Rule::kKeptPlaces)) slot = FindKeptPlace(request);
-  if (rules_.Have(Rule::kLentSlots) && MayHaveRoom(request, reason) &&
+  if (rules_.Have(Rule::kLentSlots) && MayHaveSpace(request, reason) &&
       (reason == MissReason::kOccupied || reason == MissReason::kUnmatched)) {
     slot = FindLentSlot(request);
   }
@@ -64,8 +64,8 @@ PlanEngine::Place PlanEngine::FindKeptPlace(const Request& request) const noexce
   return {};
 }
 
-// When the block will go, as far as the plan tells: nothing of requests outside the loop.
-IdleGaps::Window PlanEngine::RoomFor(std::int32_t entry, MissReason reason) const noexcept {
+// When the block will go, as far as the plan knows: nothing of requests outside the loop.
+IdleGaps::Window PlanEngine::WindowFor(std::int32_t entry, MissReason reason) const noexcept {
   if (!has_plan_) return space_.gaps().Above();
   if (plan_ != Plan::kServed) return {};
   if (reason == MissReason::kFenced || reason == MissReason::kParallel) return {};
@@ -104,37 +104,37 @@ PlanEngine::Place PlanEngine::FindLentSlot(const Request& request) const noexcep
   return best;
 }
 
-Granules PlanEngine::TakeRoom(const Request& request, MissReason reason, Lock& lock) noexcept {
+Granules PlanEngine::TakeSpace(const Request& request, MissReason reason, Lock& lock) noexcept {
   const StreamIndex stream = clocks_.IndexOf(request.stream);
   if (stream == kNoStream) return kNone;
-  DynamicSpace::Request room{request.granules, stream, RoomFor(request.entry, reason)};
-  room.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
-  if (lent_.pools() > 0 && FindMapped(room, StillThere(request.entry), MayGrow(request.granules)) == kNone) {
-    if (const Granules lent = TakeLentRoom(request, stream, stats_.dynamic_hits, lock); lent != kNone) return lent;
+  DynamicSpace::Request wanted{request.granules, stream, WindowFor(request.entry, reason)};
+  wanted.soon_over = reason == MissReason::kFenced || reason == MissReason::kParallel;
+  if (lent_.pools() > 0 && FindMapped(wanted, StillThere(request.entry), MayGrow(request.granules)) == kNone) {
+    if (const Granules lent = TakeLentSpace(request, stream, stats_.dynamic_hits, lock); lent != kNone) return lent;
   }
-  Granules granule = FindRoom(room, request.entry, lock);
-  if (granule == kNone && !room.window.empty()) {
-    room.window = {};
-    granule = FindRoom(room, request.entry, lock);
+  Granules granule = FindSpace(wanted, request.entry, lock);
+  if (granule == kNone && !wanted.window.empty()) {
+    wanted.window = {};
+    granule = FindSpace(wanted, request.entry, lock);
   }
-  if (granule == kNone || !OccupyRoom(granule, request, stream, lock)) return kNone;
+  if (granule == kNone || !OccupySpace(granule, request, stream, lock)) return kNone;
   if (lent_.pools() > 0 && request.granules >= tuning::kLeastLent) lent_.Watch(granule, request.granules);
   return granule;
 }
 
-// Asks for memory where it has to; the lock is open meanwhile, so that the room is looked for again.
-Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lock& lock) noexcept {
+// Requests memory if it has to; the lock is open meanwhile, so that the search runs again.
+Granules PlanEngine::FindSpace(DynamicSpace::Request wanted, std::int32_t entry, Lock& lock) noexcept {
   // What an emptied cache gave back comes again: no place is better for being mapped, and blocks do not crowd there.
-  bool refills = !room.window.empty();
-  for (int tries = 0; tries < tuning::kTriesForRoom; ++tries) {
-    room.may_map = refills && !withdrawn_.empty() && backing_ != nullptr &&
-                   backing_->Spare() >= Bytes{room.granules} * kBlockAlignment;
-    Granules granule = FindMapped(room, StillThere(entry), MayGrow(room.granules));
+  bool refills = !wanted.window.empty();
+  for (int tries = 0; tries < tuning::kTriesForSpace; ++tries) {
+    wanted.may_map = refills && !withdrawn_.empty() && backing_ != nullptr &&
+                     backing_->Spare() >= Bytes{wanted.granules} * kBlockAlignment;
+    Granules granule = FindMapped(wanted, StillThere(entry), MayGrow(wanted.granules));
     const bool fits = granule != kNone;
-    if (fits && (!room.may_map || !withdrawn_.Touches(granule, granule + room.granules))) return granule;
-    if (!fits) granule = space_.FindUnmapped(room);
+    if (fits && (!wanted.may_map || !withdrawn_.Touches(granule, granule + wanted.granules))) return granule;
+    if (!fits) granule = space_.FindUnmapped(wanted);
     if (granule == kNone || backing_ == nullptr || plan_ != Plan::kServed) return kNone;
-    const bool backed = AskBacking(granule, room.granules, fits ? MayTake::kNoMore : MayTake::kMore, lock);
+    const bool backed = RequestBacking(granule, wanted.granules, fits ? Growth::kForbidden : Growth::kAllowed, lock);
     if (!fits && !backed) return kNone;
     refills = refills && backed;
   }
@@ -142,10 +142,10 @@ Granules PlanEngine::FindRoom(DynamicSpace::Request room, std::int32_t entry, Lo
 }
 
 // Without memory from the device; where the arena may grow, without a wait and out of everybody's way.
-Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t entry, bool may_grow) const noexcept {
+Granules PlanEngine::FindMapped(const DynamicSpace::Request& wanted, std::int32_t entry, bool may_grow) const noexcept {
   const auto find_in = [&](IdleGaps::Window window) {
     mutex_.AssertHeld();
-    DynamicSpace::Request there = room;
+    DynamicSpace::Request there = wanted;
     there.window = window;
     return may_grow ? space_.Find(there) : space_.FindWaiting(there);
   };
@@ -154,15 +154,15 @@ Granules PlanEngine::FindMapped(const DynamicSpace::Request& room, std::int32_t 
       if (const Granules granule = find_in(window); granule != kNone) return granule;
     }
   }
-  Granules granule = find_in(room.window);
-  const bool may_be_in_the_way = !may_grow && !room.window.empty() && rules_.Have(Rule::kInTheWay);
+  Granules granule = find_in(wanted.window);
+  const bool may_be_in_the_way = !may_grow && !wanted.window.empty() && rules_.Have(Rule::kInTheWay);
   if (granule != kNone || !may_be_in_the_way || cursor_.script() == nullptr) {
     return granule;
   }
   // What stays for good would be in the way in every iteration.
   const IdleGaps& gaps = space_.gaps();
   if (entry >= 0 && gaps.LifeOf(cursor_.script_number(), entry) == IdleGaps::kForever) return kNone;
-  const GranuleRange slot = FindSlotInTheWay(room.granules, entry);
+  const GranuleRange slot = FindSlotInTheWay(wanted.granules, entry);
   if (slot.hi > 0) granule = find_in({&slot, 1});
   return granule != kNone ? granule : find_in({});
 }
@@ -183,8 +183,8 @@ GranuleRange PlanEngine::FindSlotInTheWay(Granules granules, std::int32_t entry)
 }
 
 // Of a plan with one stream, its blocks leave no trace at their free, here as in slots: any other stream has to run
-// behind all that it did.
-bool PlanEngine::OccupyRoom(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept {
+// after all that it did.
+bool PlanEngine::OccupySpace(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept {
   const Granules end = granule + request.granules;
   if (!MayPlace(granule, end)) return false;
   const StreamBinding& home = bindings_.front();
@@ -197,7 +197,7 @@ bool PlanEngine::OccupyRoom(Granules granule, const Request& request, StreamInde
   if (!vacant) freed_.Take(granule, end, stream);
   const std::uint16_t privacy = traceless && home.settled() && home.home() == stream ? LiveRecord::kPrivate : 0;
   const std::uint16_t watched = request.stamp != 0 ? observations_.watched() : 0;
-  Occupy(granule, request, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kBeside | watched));
+  Occupy(granule, request, stream, static_cast<std::uint16_t>(privacy | LiveRecord::kWithoutSlot | watched));
   space_.Take(granule, request.granules);
   ++stats_.dynamic_hits;
   return needs.empty() || OrderOrPutBack(granule, stream, needs, stats_.dynamic_hits, lock);

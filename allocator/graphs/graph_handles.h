@@ -27,7 +27,7 @@ class GraphHandles {
   // None: the capture is not known.
   std::optional<Capture> CaptureEnds(Handle stream) noexcept;
 
-  // The pairs tell of the capture that the handle is of from now on, and before; none: of none that is known. What has
+  // The pairs give the handle's capture from now on, and before; none: unknown. What has
   // neither a graph nor an executable any more is returned: it is launched no more.
   std::optional<Capture> SetGraph(Handle graph, const std::optional<Capture>& capture) noexcept;
   std::optional<Capture> SetExecutable(Handle executable, const std::optional<Capture>& capture) noexcept;

@@ -13,7 +13,7 @@ bool GraphPool::TellUnfollowable() noexcept {
   return true;
 }
 
-LaunchListener* GraphPool::Told() noexcept {
+LaunchListener* GraphPool::Listener() noexcept {
   (void)TellUnfollowable();
   return over_ ? nullptr : listener_;
 }
@@ -25,7 +25,8 @@ void GraphPool::SetListener(LaunchListener* listener) noexcept {
   over_ = false;
   if (listener_ != nullptr && catalog_.restorable()) listener_->SeesRestorable(number_);
   // Nothing is lent yet.
-  if (LaunchListener* const told = Told(); told != nullptr && openings_ + captures_ > 0) (void)told->PoolOpens(number_);
+  if (LaunchListener* const current = Listener(); current != nullptr && openings_ + captures_ > 0)
+    (void)current->PoolOpens(number_);
 }
 
 bool GraphPool::ChangeOpen(int openings, int captures) noexcept {
@@ -34,14 +35,14 @@ bool GraphPool::ChangeOpen(int openings, int captures) noexcept {
   openings_ += openings;
   captures_ += captures;
   const bool is_open = openings_ + captures_ > 0;
-  LaunchListener* const told = Told();
-  if (told == nullptr) return true;
+  LaunchListener* const listener = Listener();
+  if (listener == nullptr) return true;
   const bool opens = openings > 0 || (is_open && !was_open);
-  if (opens && !told->PoolOpens(number_)) {
+  if (opens && !listener->PoolOpens(number_)) {
     openings_ -= openings;
     return false;
   }
-  if (was_open && !is_open) told->PoolCloses(number_);
+  if (was_open && !is_open) listener->PoolCloses(number_);
   return true;
 }
 
@@ -57,9 +58,9 @@ void GraphPool::Closes() noexcept {
 
 void GraphPool::Left() noexcept {
   const std::lock_guard lock(mutex_);
-  if (LaunchListener* const told = Told(); told != nullptr) {
+  if (LaunchListener* const listener = Listener(); listener != nullptr) {
     over_ = true;
-    told->PoolLeft(number_);
+    listener->PoolLeft(number_);
   }
   catalog_.SetUnfollowable("all of its graphs are gone");
 }
@@ -74,11 +75,11 @@ bool GraphPool::SetUnfollowable(const char* why) noexcept {
 bool GraphPool::SetRestorable() noexcept {
   const std::lock_guard lock(mutex_);
   if (catalog_.restorable()) return true;
-  LaunchListener* const told = Told();
-  if (told != nullptr && !told->PoolOpens(number_)) return false;
+  LaunchListener* const listener = Listener();
+  if (listener != nullptr && !listener->PoolOpens(number_)) return false;
   catalog_.SetRestorable();
   if (listener_ != nullptr) listener_->SeesRestorable(number_);
-  if (told != nullptr && openings_ + captures_ == 0) told->PoolCloses(number_);
+  if (listener != nullptr && openings_ + captures_ == 0) listener->PoolCloses(number_);
   return true;
 }
 
@@ -105,7 +106,7 @@ void GraphPool::CaptureEnds(GraphId graph, bool made) noexcept {
 void GraphPool::GraphGone(GraphId graph) noexcept {
   const std::lock_guard lock(mutex_);
   catalog_.Destroyed(graph);
-  if (LaunchListener* const told = Told(); told != nullptr) told->GraphGone(number_, graph);
+  if (LaunchListener* const listener = Listener(); listener != nullptr) listener->GraphGone(number_, graph);
 }
 
 }  // namespace stalloc

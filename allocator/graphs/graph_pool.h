@@ -1,6 +1,6 @@
-// GraphPool: one graphs' pool of a device: its catalog, whether it is open, and who is told of its launches.
+// GraphPool: one graphs' pool of a device: its catalog, whether it is open, and who is notified of its launches.
 //
-//   unopened -> open <-> closed -> left, or not followable: from then on nobody is told anything
+//   unopened -> open <-> closed -> left, or not followable: from then on nobody is notified
 //
 // It is open while the allocator has an opening of it, or a capture in it runs: conditional nodes close and open it
 // amid a capture. Thread-safe: one mutex is held over each call of the listener, and from BeforeLaunch to AfterLaunch,
@@ -27,7 +27,7 @@ class GraphPool {
   [[nodiscard]] PoolCatalog& catalog() noexcept { return catalog_; }
   [[nodiscard]] const PoolCatalog& catalog() const noexcept { return catalog_; }
 
-  // The listener from now on: it is told where the pool stands, if there is something to tell.
+  // The listener from now on: it is notified of the pool's state, if there is any.
   void SetListener(LaunchListener* listener) noexcept;
 
   // Before the native allocator opens it, and after it closed it. What was not opened cannot be closed. False: it must
@@ -76,10 +76,10 @@ class GraphPool {
 
  private:
   // All REQUIRE: mutex_ is held.
-  // Tells the listener that the pool is not followable, if the catalog says so by now. False: it cannot be.
+  // Notifies the listener that the pool is not followable, if the catalog says so by now. False: it cannot be.
   [[nodiscard]] bool TellUnfollowable() noexcept;
-  // The listener, null where there is none or it has heard the last of the pool.
-  LaunchListener* Told() noexcept;
+  // The listener, null where there is none or it has received the pool's last notice.
+  LaunchListener* Listener() noexcept;
   [[nodiscard]] bool ChangeOpen(int openings, int captures) noexcept;
 
   const std::uint32_t number_;
@@ -87,7 +87,7 @@ class GraphPool {
   PoolCatalog catalog_;
   mutable std::mutex mutex_;  // guards the rest
   LaunchListener* listener_;
-  bool over_ = false;  // the listener has heard the last of it
+  bool over_ = false;  // the listener has received its last notice
   int openings_ = 0;
   int captures_ = 0;
   GraphId last_ = 0;

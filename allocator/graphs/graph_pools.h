@@ -23,7 +23,7 @@ class GraphPools {
   [[nodiscard]] std::vector<GraphPool*> All() const;
   [[nodiscard]] std::vector<GraphPool*> OfDevice(DeviceIndex device) const;
 
-  // Of the device's pools, those that are there and those that come; null: nobody. The one before is told nothing more
+  // The listener of the device's pools, present and future; null: nobody. The one before is notified no more
   // once this returns. Launches that were made before are in the device's streams: it is up to the listener to wait.
   void SetListener(DeviceIndex device, LaunchListener* listener);
 

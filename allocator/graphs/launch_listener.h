@@ -1,4 +1,4 @@
-// LaunchListener: who is told of the captures and launches of CUDA graphs, by pool, and may refuse a launch. Pure.
+// LaunchListener: is notified of the captures and launches of CUDA graphs, by pool, and may refuse a launch. Pure.
 //
 // A pool is named by its number (PoolFilters::OpenPool), which is one of the process, not of a device. Calls for one
 // pool come one after another, from any thread; those for several pools may come at the same time. No lock of the
@@ -33,7 +33,7 @@ class LaunchListener {
   // Also when the launch failed.
   virtual void AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept = 0;
 
-  // For traces: what is seen, also of pools that are not followable and of launches that are not asked about.
+  // For traces: what is seen, also of pools that are not followable and of launches without a query.
   virtual void SeesCapture(std::uint32_t /*pool*/, GraphId /*graph*/, bool /*begins*/) noexcept {}
   virtual void SeesLaunch(std::uint32_t /*pool*/, GraphId /*graph*/, bool /*begins*/) noexcept {}
   // Once, if ever: its state may be set back from now on.

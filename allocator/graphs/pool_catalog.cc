@@ -27,7 +27,7 @@ std::vector<ByteRange> Merged(std::vector<ByteRange> ranges) {
 
 // Calls visit(part) for the parts of the range that lie in none of `kept`, which are merged.
 template <typename Visit>
-void ForEachPartBeside(ByteRange range, const std::vector<ByteRange>& kept, Visit&& visit) {
+void ForEachPartOutside(ByteRange range, const std::vector<ByteRange>& kept, Visit&& visit) {
   auto next = std::ranges::upper_bound(kept, range.begin, {}, &ByteRange::end);
   for (; next != kept.end() && next->begin < range.end; ++next) {
     if (next->begin > range.begin) visit(ByteRange{range.begin, next->begin});
@@ -37,12 +37,12 @@ void ForEachPartBeside(ByteRange range, const std::vector<ByteRange>& kept, Visi
 }
 
 // What of `ranges` lies in none of `others`, which are merged.
-std::vector<ByteRange> Beside(const std::vector<ByteRange>& ranges, const std::vector<ByteRange>& others) {
-  std::vector<ByteRange> beside;
+std::vector<ByteRange> Outside(const std::vector<ByteRange>& ranges, const std::vector<ByteRange>& others) {
+  std::vector<ByteRange> outside;
   for (const ByteRange& range : ranges) {
-    ForEachPartBeside(range, others, [&](const ByteRange& part) { beside.push_back(part); });
+    ForEachPartOutside(range, others, [&](const ByteRange& part) { outside.push_back(part); });
   }
-  return beside;
+  return outside;
 }
 
 std::vector<ByteRange> RangesOfCarried(const std::vector<GraphUse::Carried>& carried) {
@@ -116,7 +116,7 @@ void PoolCatalog::Freed(std::uint64_t address) noexcept {
   if (!index.has_value()) return;
   const GraphId open = open_.load(std::memory_order_relaxed);
   Block& block = blocks_[*index];
-  const bool unseen = block.asked == 0 && block.before == graphs_.size();
+  const bool unseen = block.requested_by == 0 && block.before == graphs_.size();
   block.freed = open != 0 ? open : unseen ? kUnseen : kNobody;
   Changed();
 }
@@ -143,17 +143,18 @@ GraphId PoolCatalog::graph_count() const {
 
 PoolCatalog::Class PoolCatalog::ClassOf(const Block& block) const {
   if (block.freed == kUnseen) return Class::kGone;
-  if (block.asked == 0 || block.freed == 0 || block.freed == kNobody || block.freed < block.asked) return Class::kKept;
-  if (block.freed == block.asked) return Class::kDead;
+  if (block.requested_by == 0 || block.freed == 0 || block.freed == kNobody || block.freed < block.requested_by)
+    return Class::kKept;
+  if (block.freed == block.requested_by) return Class::kDead;
   const Graph& to = graphs_[block.freed - 1];
-  if (!to.made || !graphs_[block.asked - 1].made) return Class::kKept;
+  if (!to.made || !graphs_[block.requested_by - 1].made) return Class::kKept;
   if (to.destroyed) return MayBeReadBetween(block) ? Class::kKept : Class::kDead;
   return restorable() ? Class::kKept : Class::kCarried;
 }
 
 // A graph that was captured while the block lived can still be launched.
 bool PoolCatalog::MayBeReadBetween(const Block& block) const {
-  const auto first = graphs_.begin() + static_cast<std::ptrdiff_t>(block.asked);
+  const auto first = graphs_.begin() + static_cast<std::ptrdiff_t>(block.requested_by);
   const auto last = graphs_.begin() + static_cast<std::ptrdiff_t>(block.freed - 1);
   return std::any_of(first, last, [](const Graph& graph) { return graph.made && !graph.destroyed; });
 }
@@ -171,13 +172,13 @@ void PoolCatalog::CountUses() const {
   for (const Block& block : blocks_) {
     const Class of = ClassOf(block);
     if (of == Class::kKept || of == Class::kGone) continue;
-    ForEachPartBeside({block.address, block.address + block.bytes}, kept, [&](const ByteRange& part) {
+    ForEachPartOutside({block.address, block.address + block.bytes}, kept, [&](const ByteRange& part) {
       uses.lendable.push_back(part);
       if (of == Class::kDead) {
-        uses.of_graphs[block.asked - 1].dead.push_back(part);
+        uses.of_graphs[block.requested_by - 1].dead.push_back(part);
       } else {
-        uses.of_graphs[block.asked - 1].gives.push_back({part, block.asked, block.freed});
-        uses.of_graphs[block.freed - 1].takes.push_back({part, block.asked, block.freed});
+        uses.of_graphs[block.requested_by - 1].gives.push_back({part, block.requested_by, block.freed});
+        uses.of_graphs[block.freed - 1].takes.push_back({part, block.requested_by, block.freed});
       }
     });
   }
@@ -206,7 +207,7 @@ std::vector<ByteRange> PoolCatalog::IdleAfter(GraphId graph) const {
   const GraphUse use = UseOf(graph);
   std::vector<ByteRange> needed = use.dead;
   for (const GraphUse::Carried& taken : use.takes) needed.push_back(taken.range);
-  return Beside(Merged(std::move(needed)), RangesOfCarried(use.gives));
+  return Outside(Merged(std::move(needed)), RangesOfCarried(use.gives));
 }
 
 std::vector<ByteRange> PoolCatalog::NeverGiven() const {
@@ -215,7 +216,7 @@ std::vector<ByteRange> PoolCatalog::NeverGiven() const {
     const std::vector<ByteRange> more = RangesOfCarried(UseOf(graph).gives);
     given.insert(given.end(), more.begin(), more.end());
   }
-  return Beside(Lendable(), Merged(std::move(given)));
+  return Outside(Lendable(), Merged(std::move(given)));
 }
 
 GraphUse PoolCatalog::UseOf(GraphId graph) const {

@@ -1,15 +1,15 @@
-// PoolCatalog: what the captures of one graphs' pool asked for and freed, and so which of its bytes their launches
+// PoolCatalog: what the captures of one graphs' pool requested and freed, and so which of its bytes their launches
 // need.
 //
-//   dead     asked for and freed in one capture: needed during that graph's launches
-//   carried  asked for in one capture, freed in a later one: needed from the first graph's launch to the second one's
+//   dead     requested and freed in one capture: needed during that graph's launches
+//   carried  requested in one capture, freed in a later one: needed from the first graph's launch to the second one's
 //   kept     all else: always needed; also where dead or carried blocks have the same bytes
-//   gone     asked for and freed outside of captures, with none in between: no graph knows it
+//   gone     requested and freed outside of captures, with none in between: no graph knows it
 //
 // Where the pool's state may be set back (cudagraph trees) tensors read what is carried without a block of their own:
 // there it is kept.
 //
-// Addresses are the device's, sizes bytes. Thread-safe. What it is told of takes heap memory; where there is none, the
+// Addresses are the device's, sizes bytes. Thread-safe. Its records take heap memory; where there is none, the
 // pool is not followable.
 #pragma once
 
@@ -98,9 +98,9 @@ class PoolCatalog {
   struct Block {
     std::uint64_t address = 0;
     Bytes bytes = 0;
-    GraphId asked = 0;   // 0: by no capture
-    GraphId freed = 0;   // 0: live
-    GraphId before = 0;  // captures that had begun when it was asked for outside of one
+    GraphId requested_by = 0;  // 0: by no capture
+    GraphId freed = 0;         // 0: live
+    GraphId before = 0;        // captures that had begun when it was requested outside of one
   };
   struct Graph {
     bool made = true;

@@ -13,10 +13,10 @@ void EventRing::AwaitRoom(std::uint64_t ticket) noexcept {
   }
   waiters_.fetch_add(1, std::memory_order_seq_cst);
   while (true) {
-    const std::uint32_t room = room_.load(std::memory_order_seq_cst);
+    const std::uint32_t space = space_.load(std::memory_order_seq_cst);
     if (ticket - head_.load(std::memory_order_seq_cst) <= mask_) break;
     WakeConsumer();
-    FutexWait(room_, room);
+    FutexWait(space_, space);
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -24,8 +24,8 @@ void EventRing::AwaitRoom(std::uint64_t ticket) noexcept {
 void EventRing::Release(std::uint64_t head) noexcept {
   head_.store(head, std::memory_order_seq_cst);
   if (waiters_.load(std::memory_order_seq_cst) == 0) return;
-  room_.fetch_add(1, std::memory_order_seq_cst);
-  FutexWakeAll(room_);
+  space_.fetch_add(1, std::memory_order_seq_cst);
+  FutexWakeAll(space_);
 }
 
 }  // namespace stalloc

@@ -29,7 +29,7 @@
 
 namespace stalloc {
 
-// Those that become rows (EventKind), and what else the writer is told in their order.
+// Those that become rows (EventKind), and other notices to the writer, in their order.
 enum class RecordedKind : std::uint8_t { kAlloc, kFree, kRecordStream, kMark, kHeld, kTensor, kUse, kBegin };
 
 // What a caller hands over. Which fields mean something depends on `kind`.
@@ -106,7 +106,7 @@ class EventRing {
   static_assert(sizeof(Cell) == 64, "one cache line an event");
 
   // Waits until the writer has read the cell's old event. Both sides use sequentially consistent operations on waiters_
-  // and head_: either the producer sees the new head, or the consumer sees the waiter and advances room_.
+  // and head_: either the producer sees the new head, or the consumer sees the waiter and advances space_.
   [[gnu::noinline, gnu::cold]] void AwaitRoom(std::uint64_t ticket) noexcept;
   void Release(std::uint64_t head) noexcept;
 
@@ -116,7 +116,7 @@ class EventRing {
   alignas(64) std::atomic<std::uint64_t> head_{0};
   alignas(64) std::atomic<std::uint32_t> wake_{0};
   std::atomic<bool> consumer_sleeps_{false};
-  std::atomic<std::uint32_t> room_{0};
+  std::atomic<std::uint32_t> space_{0};
   std::atomic<std::uint32_t> waiters_{0};
   std::atomic<std::uint64_t> blocked_{0};
 };

@@ -1,4 +1,4 @@
-// ForkWatch: tells live objects of this process about fork(), from the handlers of pthread_atfork.
+// ForkWatch: notifies live objects of this process of fork(), from the handlers of pthread_atfork.
 //
 // No object is added, removed or destroyed between the preparation and the fork. In the child the object stays
 // registered (and reachable) for ever: what belonged to threads that do not exist there cannot be destroyed.

@@ -1,7 +1,7 @@
 // LiveBefore: the blocks that are live while a recorder waits, so that its trace can begin with them.
 //
 // Blocks that came inside of a layer mark of no pass (an optimizer that makes its state) have it around them again, so
-// that a plan's set-up has a phase of them: a run from scratch asks for them in its first iteration
+// that a plan's set-up has a phase of them: a run from scratch requests them in its first iteration
 // (allocator/engine/follow/script_cursor.h).
 //
 // Fed by the writer thread with all events in their order. Not thread-safe. Memory: 80 bytes a live block.
@@ -44,7 +44,7 @@ class LiveBefore {
     }
   }
 
-  // Calls visit(event, mark) with the allocation of each block, in their order, and behind each its stream uses; around
+  // Calls visit(event, mark) with the allocation of each block, in their order, and after each its stream uses; around
   // those of one layer mark with its begin and its end (`mark`, else null). All happen at `time_ns` now.
   template <typename Visit>
   void ForEach(std::int64_t time_ns, Visit&& visit) const {

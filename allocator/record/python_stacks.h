@@ -1,6 +1,6 @@
 // PythonStacks: the Python calls from which allocations come, each stack kept once.
 //
-// Calls form a tree: a stack is its innermost call, whose parents lead to the outermost. The interpreter is asked
+// Calls form a tree: a stack is its innermost call, whose parents lead to the outermost. The interpreter is queried
 // through functions that the process exports; nothing here is built against Python. A thread without a Python state has
 // no stack; one with a state takes the interpreter's lock for as long as it walks its frames, as PyTorch's own memory
 // history does. Nothing is captured while the interpreter shuts down.

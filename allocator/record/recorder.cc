@@ -14,7 +14,7 @@
 namespace stalloc {
 namespace {
 
-// Names a thread for the life of the process, over all recorders. The writer turns tokens into ordinals of its file.
+// Names a thread for the life of the process, over all recorders. The writer converts tokens to ordinals of its file.
 std::uint32_t ThreadToken() noexcept {
   static std::atomic<std::uint32_t> next{0};
   static thread_local std::uint32_t token = 0;

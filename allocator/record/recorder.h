@@ -1,7 +1,7 @@
 // Recorder: takes allocation events from any thread and writes them to a trace file from a thread of its own.
 //
 // The caller's path copies one fixed-size event into a bounded ring: no heap memory, no file I/O, no lock (target <=
-// 150 ns). A full ring blocks the caller until the writer has made room; events are never dropped. The order of events
+// 150 ns). A full ring blocks the caller until the writer has made space; events are never dropped. The order of events
 // in the file is the order of their ring tickets; callers record an allocation after they have the address and a free
 // before they give it up, so that for one address the order in the file is alloc, free, alloc, free.
 //
@@ -86,7 +86,7 @@ class Recorder {
 
   struct Counters {
     std::uint64_t events = 0;
-    std::uint64_t blocked = 0;  // times a caller had to wait for room
+    std::uint64_t blocked = 0;  // times a caller had to wait for space
     std::uint64_t unpaired =
         0;                    // frees and uses of addresses not seen allocated, and frees missed; as of the last chunk
     std::string write_error;  // empty, or what stopped writing (disk full): later events are counted, not kept

@@ -1,4 +1,4 @@
-// TraceAssembler: turns recorded events, in their order, into the rows of a trace.
+// TraceAssembler: makes the rows of a trace from recorded events, in their order.
 //
 // Pairs addresses with allocation indices and gives streams and threads their ordinals, in order of first appearance.
 // It is fed by the writer thread alone, so that callers pay for none of this. Not thread-safe.

@@ -1,6 +1,6 @@
 // TraceFile: the file of one recorder, held exclusively and only ever extended by whole frames.
 //
-// Exclusive: flock() on the file itself, so a dead process leaves nothing behind that would have to be cleaned up. The
+// Exclusive: flock() on the file itself, so a dead process leaves nothing to be cleaned up. The
 // holder is named by a POSIX lock on the same file, which carries its process id and protects nothing. An older trace
 // that nobody writes is replaced by a new file: who reads it, as a planner does, has it to its end. Not thread-safe:
 // the recorder opens it and its writer thread uses it.

@@ -1,6 +1,6 @@
 // TraceWriterThread: empties the ring into the trace file.
 //
-// Writes a chunk when it is full, at the end of a phase (init, iteration, fence), when a flush asks for it, and when
+// Writes a chunk when it is full, at the end of a phase (init, iteration, fence), when a flush requests it, and when
 // rows have waited for a second; the last one when it is stopped. It looks at the ring every few milliseconds by
 // itself, so that callers need not wake it. After a write error it goes on emptying the ring and keeps nothing: callers
 // never wait for a full disk. The path is this process's from its first allocation on: one that has allocated nothing
@@ -81,7 +81,7 @@ class TraceWriterThread {
   std::size_t texts_written_ = 0;
   std::size_t calls_written_ = 0;
   bool seen_iteration_ = false;
-  TraceFile::Place whole_;  // behind the last whole iteration; of byte 0: there is none
+  TraceFile::Place whole_;  // after the last whole iteration; of byte 0: there is none
   std::uint64_t whole_events_ = 0;
   bool claimed_ = false;  // the path, with the first allocation
   bool ended_ = false;    // by the limit

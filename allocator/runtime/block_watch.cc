@@ -102,14 +102,15 @@ std::uint64_t BlockWatch::EndOfRun(std::uint64_t granule, std::uint64_t end, boo
 // Questions -----------------------------------------------------------------------------------------------------------
 
 void BlockWatch::AskAbout(const Question& question, Bytes bytes) noexcept {
-  if (asked_ - answered_ >= WatchMemory::kMostTickets / 2) TakeAnswers();
-  const auto ticket = static_cast<std::uint32_t>(asked_ % WatchMemory::kMostTickets);
-  if (asked_ - answered_ >= WatchMemory::kMostTickets || !memory_.Ask(ticket, question.begin, bytes, question.stream)) {
+  if (queried_ - answered_ >= WatchMemory::kMostTickets / 2) TakeAnswers();
+  const auto ticket = static_cast<std::uint32_t>(queried_ % WatchMemory::kMostTickets);
+  if (queried_ - answered_ >= WatchMemory::kMostTickets ||
+      !memory_.Query(ticket, question.begin, bytes, question.stream)) {
     ++counts_.unchecked;
     return;
   }
   questions_[ticket] = question;
-  ++asked_;
+  ++queried_;
   ++(question.tail ? counts_.tails : counts_.freed);
 }
 
@@ -131,7 +132,7 @@ void BlockWatch::AskAboutFreed(const Question& question, Bytes bytes) noexcept {
 }
 
 void BlockWatch::TakeAnswers() noexcept {
-  for (; answered_ < asked_; ++answered_) {
+  for (; answered_ < queried_; ++answered_) {
     const auto ticket = static_cast<std::uint32_t>(answered_ % WatchMemory::kMostTickets);
     WatchMemory::Answer answer;
     if (!memory_.Answered(ticket, &answer)) return;
@@ -143,7 +144,7 @@ WatchCounts BlockWatch::Counts() noexcept {
   const LockGuard lock(mutex_);
   TakeAnswers();
   WatchCounts counts = counts_;
-  counts.open = asked_ - answered_;
+  counts.open = queried_ - answered_;
   return counts;
 }
 

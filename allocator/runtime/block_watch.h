@@ -9,12 +9,12 @@
 // 512 has no tail. What runs over its end lands in its neighbour then, and is found if that is free.
 //
 // Left alone, and counted as unchecked: freed blocks that other streams use or that are freed on another stream than
-// their own (these may still be read, rightly), anything on a stream that is being captured, and what is asked while
+// their own (these may still be read, rightly), anything on a stream that is being captured, and questions while
 // 8192 answers are outstanding. Freed bytes are forgotten where chunks of the arena move or go back to the device. A
 // finding is one line and a count, never an error of the run.
 //
 // Thread-safe. Calls the driver under its own lock, and never under another: this is the slow, exact mode. noexcept; no
-// heap memory behind the constructor.
+// heap memory after the constructor.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ namespace stalloc {
 
 struct WatchCounts {
   bool on = false;
-  std::uint64_t tails = 0;      // asked about
+  std::uint64_t tails = 0;      // checked
   std::uint64_t freed = 0;      // ranges of freed bytes, likewise
-  std::uint64_t unchecked = 0;  // tails, freed blocks and ranges that could not be filled or asked about
-  std::uint64_t open = 0;       // of those asked about: not answered yet
+  std::uint64_t unchecked = 0;  // tails, freed blocks and ranges that could not be filled or checked
+  std::uint64_t open = 0;       // checks that are not answered yet
   std::uint64_t findings = 0;
 };
 
@@ -113,7 +113,7 @@ class BlockWatch final : public UnmapListener {
   void ReportFreed(const Question& question, const WatchMemory::Answer& answer) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] const Freed* LastOwner(Address address, std::uint64_t frees) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] static MomentText Text(const Moment& moment) noexcept;
-  // Behind the granules from `granule` on that are filled, or that are not.
+  // After the granules from `granule` on that are filled, or that are not.
   [[nodiscard]] std::uint64_t EndOfRun(std::uint64_t granule, std::uint64_t end, bool filled) const noexcept
       STALLOC_REQUIRES(mutex_);
   void SetFilled(Address begin, Bytes bytes, bool filled) noexcept STALLOC_REQUIRES(mutex_);
@@ -129,8 +129,8 @@ class BlockWatch final : public UnmapListener {
   MappedArray<std::uint64_t> filled_
       STALLOC_GUARDED_BY(mutex_);  // a bit for each 512 bytes of the arena that have the pattern
   MappedArray<Question> questions_ STALLOC_GUARDED_BY(mutex_){WatchMemory::kMostTickets};  // by ticket
-  std::uint64_t asked_ STALLOC_GUARDED_BY(mutex_) = 0;     // the ticket is its remainder
-  std::uint64_t answered_ STALLOC_GUARDED_BY(mutex_) = 0;  // in the order in which they were asked
+  std::uint64_t queried_ STALLOC_GUARDED_BY(mutex_) = 0;   // the ticket is its remainder
+  std::uint64_t answered_ STALLOC_GUARDED_BY(mutex_) = 0;  // in the order of the queries
   MappedArray<Freed> freed_ STALLOC_GUARDED_BY(mutex_){
       kLastFreed};  // of the arena, the last ones; by number of the free
   std::uint64_t frees_ STALLOC_GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,4 @@
-// Config: what the environment asks for. The one reader of STALLOC_* in C++; read once. Sizes are bytes.
+// Config: what the environment requests. The one reader of STALLOC_* in C++; read once. Sizes are bytes.
 //
 // A variable that is set to the empty string counts as unset. Everything that is set is checked, in every mode: a typo
 // is an error that names the variable, what is allowed and the value found, never a silent default.
@@ -66,7 +66,7 @@ struct Config {
   std::string dynamic = "auto";
 
   // Checked and kept for users of the published tool; nothing in this version depends on them.
-  bool static_fallback = true;  // STALLOC_STATIC_FALLBACK = 0 | 1: the safety it asks for is always on here
+  bool static_fallback = true;  // STALLOC_STATIC_FALLBACK = 0 | 1: the safety it requests is always on here
   std::string lib_path;         // STALLOC_LIB_PATH
 
   // $STALLOC_MODEL_INFO_PATH/trace/rank00000.trace and so on.

@@ -91,7 +91,8 @@ void* DeviceRuntime::Impl::ServeExactly(PlannedSpace& space, Bytes requested, St
     ledger.Add(BlockBytes(requested));
   } else if (exact_full.Pass()) {
     Log(LogSeverity::kWarning,
-        "device %d: exact trace: %s live in the heap and %s requested do not fit; the native allocator is asked "
+        "device %d: exact trace: %s live in the heap and %s requested do not fit; the native allocator serves the "
+        "request "
         "(time %llu)",
         parts.device, HumanBytes(space.engine().Stats().live_bytes).text, HumanBytes(requested).text,
         static_cast<unsigned long long>(exact_full.count()));
@@ -273,12 +274,14 @@ void DeviceRuntime::Impl::GiveBackSoonEnded() noexcept {
 void DeviceRuntime::Impl::BeforeArenaChange() noexcept {
   change.lock();
   Sample();
-  if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->BeforeArenaChange();
+  if (ArenaListener* notified = listener.load(std::memory_order_acquire); notified != nullptr)
+    notified->BeforeArenaChange();
 }
 
 void DeviceRuntime::Impl::AfterArenaChange() noexcept {
   Sample();
-  if (ArenaListener* told = listener.load(std::memory_order_acquire); told != nullptr) told->AfterArenaChange();
+  if (ArenaListener* notified = listener.load(std::memory_order_acquire); notified != nullptr)
+    notified->AfterArenaChange();
   change.unlock();
 }
 

@@ -1,14 +1,14 @@
 // DeviceRuntime: the allocator of one device in one mode, over an injected upstream. What adapters call.
 //
 //   Trace fast : upstream + Recorder          Trace exact : PlanEngine without a plan (else upstream) + Recorder
-//   Alloc      : PlanEngine (slots, and idle room beside them), else upstream
+//   Alloc      : PlanEngine (slots, and idle space without a slot), else upstream
 //   neither    : upstream (degraded session)
 //
 // Keeps the ledger: bytes live in arenas and upstream together, and the peak of their sum. Thread-safe. Sizes are
 // bytes.
 //
 // When upstream is out of memory after its own retries, idle chunks of the arena go back to the device and upstream is
-// asked once more. The plan maps them again when it needs them. The same goes back when the program empties its caches.
+// tried once more. The plan maps them again when it needs them. The same goes back when the program empties its caches.
 //
 // A run that does not resemble its plan, and does not fare well in its arena all the same, gives the plan up
 // (allocator/runtime/resemblance.h): the engine stops serving, and idle parts of the arena go back to the device at the
@@ -87,7 +87,7 @@ struct SteadyCounts {
 struct RuntimeStats {
   std::uint64_t requests = 0;
   std::uint64_t planned_hits = 0;
-  std::uint64_t dynamic_hits = 0;   // served from the arena beside the slots
+  std::uint64_t dynamic_hits = 0;   // served from the arena without a slot
   std::uint64_t upstream = 0;       // requests that upstream served
   std::uint64_t heap_hits = 0;      // requests that the exact trace's arena served
   std::uint64_t unknown_frees = 0;  // frees of addresses that nobody here gave out
@@ -189,7 +189,7 @@ class DeviceRuntime {
   // through to upstream, whose error it is then. A request of 0 bytes is upstream's, uncounted.
   void* Allocate(Bytes requested, StreamHandle stream, Origin origin, std::uint32_t pool = 0);
   // Call once when Allocate has thrown for lack of memory and the error is about to leave the adapter: writes the
-  // report that STALLOC_OOM_REPORT asks for, and returns what to add to the error, a line each. Takes heap memory for
+  // report that STALLOC_OOM_REPORT requests, and returns what to add to the error, a line each. Takes heap memory for
   // the lines alone, after the report; may throw std::bad_alloc.
   std::vector<std::string> ExplainOutOfMemory(Bytes requested, StreamHandle stream);
   // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than
@@ -207,7 +207,7 @@ class DeviceRuntime {
   void Free(const Ending& ending, std::optional<StreamHandle> current = std::nullopt) noexcept;
   void RecordStream(void* pointer, StreamHandle stream);
   // Upstream gave a block out, or took one back, on its own (a graph pool set back to an earlier state): ledger and
-  // trace follow. REQUIRES: upstream's own block; Forget is told of a block before upstream can give its address out
+  // trace follow. REQUIRES: upstream's own block; Forget is called for a block before upstream can give its address out
   // again.
   void Adopt(void* pointer, Bytes requested, StreamHandle stream, std::uint32_t pool = 0) noexcept;
   void Forget(void* pointer) noexcept;
@@ -217,7 +217,7 @@ class DeviceRuntime {
   // what upstream caches goes back first. Blocks that live stay where they are. `explicit_kinds`: see PlanStart. Empty,
   // or why not: then nothing has changed.
   [[nodiscard]] std::string TakePlan(const DevicePlan& plan, std::uint32_t explicit_kinds);
-  // The same in two steps. To index a plan takes a second for 100,000 requests: beside the run, on any thread. Null,
+  // The same in two steps. To index a plan takes a second for 100,000 requests: meanwhile, on any thread. Null,
   // and why, where there can be no such arena. Nothing is mapped.
   [[nodiscard]] std::shared_ptr<PlannedSpace> PreparePlan(const DevicePlan& plan, std::string* why);
   // Moved from where it is taken up.
@@ -244,7 +244,7 @@ class DeviceRuntime {
   [[nodiscard]] const Arena* arena() const noexcept;        // of the plan; null: none is served
   [[nodiscard]] const PlanEngine* engine() const noexcept;  // the same
   [[nodiscard]] bool exact() const noexcept;                // the arena is an exact trace's
-  // Why a plan or exact trace that was asked for is not there; empty: fine.
+  // Why a plan or exact trace that was requested is not there; empty: fine.
   [[nodiscard]] const std::string& degraded() const noexcept;
 
   // The program empties its caches: idle chunks of the arenas go back to the device, and
@@ -268,14 +268,15 @@ class DeviceRuntime {
   [[nodiscard]] Status ReserveHostPool(Bytes bytes);
   Bytes ReleaseHostPool();
 
-  // Told before and after parts of the arena go back to the device or are mapped again. Lives as long as the runtime.
+  // It is notified before and after parts of the arena go back to the device or are mapped again. Lives as long as the
+  // runtime.
   void SetArenaListener(ArenaListener* listener) noexcept;
 
   // For another process to map the live block of the arena that `pointer` lies in, from there to its end. The block
   // must live until that process is done with it: its chunks stay where they are as long, and their descriptors open.
   [[nodiscard]] Result<ExportedBlock> Export(const void* pointer) const;
 
-  // Opens the arenas to the peer devices that the driver was told of since they were mapped.
+  // Opens the arenas to the peer devices that the driver learned of since they were mapped.
   DriverStatus RefreshAccess() noexcept;
 
   // In a forked child: nothing is served from, given back to or exported of the arena any more, no driver call is made.

@@ -35,7 +35,7 @@ IterationPeaks DeviceRuntime::Impl::EndIteration() noexcept {
   return last_iteration;
 }
 
-// Behind what goes back between two of them.
+// After what goes back between two of them.
 void DeviceRuntime::Impl::BeginIteration() noexcept {
   Sample();
   parts.upstream->BeginIteration();

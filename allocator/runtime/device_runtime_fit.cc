@@ -1,4 +1,4 @@
-// Whether the plan that serves is worth what it holds: asked once an iteration.
+// Whether the plan that serves is worth what it holds: checked once an iteration.
 #include <algorithm>
 #include <vector>
 
@@ -23,7 +23,7 @@ std::vector<NativeFeed::LiveBlock> DeviceRuntime::Impl::LiveForNative() const {
   return live;
 }
 
-// Graphs' pools are held with a plan or without it, and whatever lives there. Upstream is asked only where what it
+// Graphs' pools are held with a plan or without it, and whatever lives there. Upstream is queried only where what it
 // holds has changed: its answer is dear.
 Bytes DeviceRuntime::Impl::HeldApart(Bytes upstream) {
   if (!ledger.has_apart()) return 0;
@@ -61,7 +61,7 @@ void DeviceRuntime::Impl::Judge(PlannedSpace* space, const IterationPeaks& all) 
   const LockGuard lock(cold);
   native_known = native.known();
   if (native_known.held == 0) return;
-  // What came apart while nothing was watched lies beside what lives, at least.
+  // What came apart while nothing was watched lies next to what lives, at least.
   native_known.held = std::max(native_known.with_apart, std::min(native_known.held, peaks.live) + apart);
 }
 

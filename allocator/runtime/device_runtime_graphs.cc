@@ -22,7 +22,7 @@ LaunchListener::Answer DeviceRuntime::Impl::BeforeLaunch(std::uint32_t pool, Gra
   return {};
 }
 
-// Others get the bytes behind the fill.
+// Others get the bytes after the fill.
 void DeviceRuntime::Impl::AfterLaunch(std::uint32_t pool, GraphId graph, StreamHandle stream) noexcept {
   const GraphPool* const launched = poison != nullptr ? parts.graphs->Find(pool) : nullptr;
   const bool is_filled = launched != nullptr && poison->AfterLaunch(*launched, graph, stream);
@@ -89,12 +89,12 @@ void DeviceRuntime::Impl::MarkGraph(std::uint32_t pool, GraphId graph, std::stri
 
 void DeviceRuntime::Impl::MarkLayer(std::string_view prefix, std::uint32_t number, std::string_view what,
                                     MarkEdge edge) {
-  Recorder* const told = recorder();
-  if (told == nullptr) return;
-  told->Marked({.kind = MarkKind::kLayer,
-                .edge = edge,
-                .pass = Pass::kForward,
-                .name = std::string(prefix) + std::to_string(number) + std::string(what)});
+  Recorder* const writer = recorder();
+  if (writer == nullptr) return;
+  writer->Marked({.kind = MarkKind::kLayer,
+                  .edge = edge,
+                  .pass = Pass::kForward,
+                  .name = std::string(prefix) + std::to_string(number) + std::string(what)});
 }
 
 void DeviceRuntime::Impl::SeesCapture(std::uint32_t pool, GraphId graph, bool begins) noexcept {

@@ -60,10 +60,10 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   std::atomic<std::uint64_t> reclaims{0};    // that gave something back
   std::atomic<std::uint64_t> settled_at{0};  // iterations begun when a plan that was taken up has its memory
   NativeHeld native;                         // what PyTorch's allocator would hold
-  Bytes apart_at = 0;                        // what upstream held when the next was asked for; of the thread of marks
+  Bytes apart_at = 0;                        // what upstream held when the next was requested; of the thread of marks
   Bytes apart_held = 0;                      // of that in pools that are kept apart
   UpstreamCache upstream_cache;              // what it still has of what the arenas come to hold
-  std::atomic<bool> has_next_space{false};   // may be: asked at every recorded request, without a lock
+  std::atomic<bool> has_next_space{false};   // may be: queried at every recorded request, without a lock
   mutable Mutex next_space_mutex;
   std::weak_ptr<PlannedSpace> next_space
       STALLOC_GUARDED_BY(next_space_mutex);  // prepared for a plan that is to be taken up; guarded by next_space_mutex

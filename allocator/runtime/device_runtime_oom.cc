@@ -1,4 +1,4 @@
-// What a device leaves for whoever looks for the cause of an out-of-memory error: facts, a report.
+// What a device records on the cause of an out-of-memory error: facts, a report.
 #include "allocator/runtime/device_runtime_impl.h"
 #include "allocator/runtime/oom_report.h"
 #include "allocator/runtime/out_of_memory.h"
@@ -14,7 +14,7 @@ std::vector<std::string> DeviceRuntime::ExplainOutOfMemory(Bytes requested, Stre
   if (self.parts.reports != nullptr) {
     self.oom->OutOfMemory(requested, stream);
     report = self.parts.reports->Write(facts);
-    if (*report != '\0') self.parts.reports->Tell(report);
+    if (*report != '\0') self.parts.reports->Notify(report);
   }
   return stalloc::ExplainOutOfMemory(facts, report);
 }

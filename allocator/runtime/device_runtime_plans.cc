@@ -53,7 +53,7 @@ void DeviceRuntime::Impl::LeavePlan() noexcept {
   left.store(true, std::memory_order_relaxed);
 }
 
-// Whoever listens counts what is ours from the first block on. REQUIRES: adding is held.
+// A listener counts our blocks from the first one on. REQUIRES: adding is held.
 void DeviceRuntime::Impl::AddSpace(std::shared_ptr<PlannedSpace> space) noexcept {
   BeforeArenaChange();
   {

@@ -5,7 +5,7 @@
 
 namespace stalloc {
 
-// A peer's streams are not behind the copies of a wake that came before it was one.
+// A peer's streams are not after the copies of a wake that came before it was one.
 DriverStatus DeviceRuntime::RefreshAccess() noexcept {
   if (impl_->sleep != nullptr) impl_->sleep->AwaitCopies();
   DriverStatus first_failure;

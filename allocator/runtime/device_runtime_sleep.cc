@@ -1,4 +1,4 @@
-// A device asleep: who may be asked for it, and what the rest of the runtime has to know of it.
+// A device asleep: who may be requested it, and what the rest of the runtime has to know of it.
 #include "allocator/runtime/device_runtime_impl.h"
 
 namespace stalloc {

@@ -292,7 +292,7 @@ Status DeviceSleep::Read(const void* pointer, Bytes bytes, void* to) {
   const Offset offset = reinterpret_cast<Address>(pointer) - space->arena().base();
   if (bytes > block.offset + block.bytes - offset) return Error{"the block that sleeps there is shorter"};
   if (Of(*space).Read({offset, bytes}, static_cast<std::byte*>(to))) return Ok{};
-  return Error{"not all of its bytes are at the host: it was dropped, or lies beside blocks that are awake"};
+  return Error{"not all of its bytes are at the host: it was dropped, or lies next to blocks that are awake"};
 }
 
 void DeviceSleep::AwaitCopies() {

@@ -11,7 +11,7 @@ namespace stalloc {
 // Makes the directory that `path` lies in, with all above it. The error names the one that could not be made.
 [[nodiscard]] Status MakeParentDirectories(const std::string& path);
 
-// Writes `text` under a temporary name beside `path` and renames it. On an error nothing is left behind.
+// Writes `text` under a temporary name next to `path` and renames it. On an error no file remains.
 [[nodiscard]] Status WriteFileAtomically(const std::string& path, const std::string& text);
 
 }  // namespace stalloc

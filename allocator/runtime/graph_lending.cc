@@ -196,7 +196,7 @@ void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& la
   for (GraphId graph = 1; graph <= catalog.graph_count(); ++graph) {
     pool.graphs.push_back(RangesOf(catalog.UseOf(graph), places, open));
     const GranuleRanges before = MergedGranules(given);
-    for (const GranuleRange& range : pool.graphs.back().gives) AppendBeside(range, before, &given);
+    for (const GranuleRange& range : pool.graphs.back().gives) AppendOutside(range, before, &given);
   }
   if (!parts_.engine->OpenLent(pool.index, open, given, pool.graphs.size())) return;
   pool.state = State::kLent;

@@ -5,9 +5,9 @@
 //                                                                   \--left, not followable, too many surprises--> over
 //
 // Once nothing is captured in a pool any more its memory is mapped in the arena as well, and what its launches do not
-// always need is open to requests that find no room in the arena as it is mapped. Where the pool is the plan's, since
+// always need is open to requests that find no space in the arena as it is mapped. Where the pool is the plan's, since
 // it has as many requests and bytes, it is open to the plan's slots, too. A launch closes what it needs, and its stream
-// runs behind all who used that. Blocks that are there all the same, a surprise, get memory of their own at their
+// runs after all who used that. Blocks that are there all the same, a surprise, get memory of their own at their
 // addresses, once the device is done: the launch costs that time, and never goes ahead over them.
 //
 // Thread-safe, noexcept after construction. Calls for one pool may come from several threads at a time. Bytes.

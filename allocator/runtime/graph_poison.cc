@@ -13,9 +13,9 @@ constexpr DriverStatus kNoHostMemoryForFill{DriverCode::kOutOfMemory, 0, "new"};
 
 bool GraphPoison::AfterLaunch(const GraphPool& pool, GraphId graph, StreamHandle stream) noexcept {
   try {
-    return Tell(pool, Fill(pool.catalog(), pool.catalog().IdleAfter(graph), stream));
+    return Report(pool, Fill(pool.catalog(), pool.catalog().IdleAfter(graph), stream));
   } catch (const std::bad_alloc&) {
-    return Tell(pool, kNoHostMemoryForFill);
+    return Report(pool, kNoHostMemoryForFill);
   }
 }
 
@@ -23,9 +23,9 @@ bool GraphPoison::BeforeLending(const GraphPool& pool, StreamHandle stream) noex
   try {
     DriverStatus status = Fill(pool.catalog(), pool.catalog().NeverGiven(), stream);
     if (status.ok()) status = driver_.Synchronize();
-    return Tell(pool, status);
+    return Report(pool, status);
   } catch (const std::bad_alloc&) {
-    return Tell(pool, kNoHostMemoryForFill);
+    return Report(pool, kNoHostMemoryForFill);
   }
 }
 
@@ -52,14 +52,14 @@ DriverStatus GraphPoison::Fill(const ByteRange& range, StreamHandle stream) noex
   return status;
 }
 
-bool GraphPoison::Tell(const GraphPool& pool, const DriverStatus& status) noexcept {
+bool GraphPoison::Report(const GraphPool& pool, const DriverStatus& status) noexcept {
   if (!status.ok() && failures_.Pass()) {
     Log(LogSeverity::kWarning,
         "device %d: STALLOC_GRAPHS=poison: what graphs of pool %u leave idle is not filled, and not lent: %s gave %d. "
         "This run proves nothing of that pool",
         device_, pool.number(), status.call, status.native);
   }
-  if (status.ok() && filled_bytes() > 0 && !is_told_.exchange(true, std::memory_order_relaxed)) {
+  if (status.ok() && filled_bytes() > 0 && !is_reported_.exchange(true, std::memory_order_relaxed)) {
     Log(LogSeverity::kInfo,
         "device %d: STALLOC_GRAPHS=poison: what graphs leave idle in their pools is filled with 0xff", device_);
   }

@@ -1,7 +1,7 @@
 // GraphPoison: fills what graphs' pools have idle with 0xff, so that a program which reads it sees NaN
 // (STALLOC_GRAPHS=poison). It proves that what is lent, or would be, is needed by nobody.
 //
-// Behind each launch what that launch alone needed, and what it took, is filled, lent or not; before a pool is lent all
+// After each launch what that launch alone needed, and what it took, is filled, lent or not; before a pool is lent all
 // that no graph gives to another. What is given is left alone until it is taken. Fills are at the pool's own addresses.
 // False: it is not filled, and a warning says so; then the pool must not be lent.
 //
@@ -26,7 +26,7 @@ class GraphPoison {
   // `driver` outlives this.
   GraphPoison(DeviceIndex device, VmmDriver& driver) noexcept : device_(device), driver_(driver) {}
 
-  // Behind all that the stream was given so far; the host does not wait. `stream` is not captured.
+  // After all that the stream was given so far; the host does not wait. `stream` is not captured.
   [[nodiscard]] bool AfterLaunch(const GraphPool& pool, GraphId graph, StreamHandle stream) noexcept;
   // Returns when it is done. REQUIRES: the device is done with the pool.
   [[nodiscard]] bool BeforeLending(const GraphPool& pool, StreamHandle stream) noexcept;
@@ -38,12 +38,12 @@ class GraphPoison {
   // Throws std::bad_alloc.
   [[nodiscard]] DriverStatus Fill(const PoolCatalog& catalog, std::span<const ByteRange> ranges, StreamHandle stream);
   [[nodiscard]] DriverStatus Fill(const ByteRange& range, StreamHandle stream) noexcept;
-  [[nodiscard]] bool Tell(const GraphPool& pool, const DriverStatus& status) noexcept;
+  [[nodiscard]] bool Report(const GraphPool& pool, const DriverStatus& status) noexcept;
 
   const DeviceIndex device_;
   VmmDriver& driver_;
   std::atomic<Bytes> filled_{0};
-  std::atomic<bool> is_told_{false};
+  std::atomic<bool> is_reported_{false};
   LogThrottle failures_{3};
 };
 

@@ -2,7 +2,7 @@
 // it.
 //
 // Blocks of the arena are only summed (their owners know them by address); blocks of upstream are kept by address,
-// since nobody else tells their size at the free. Every block counts BlockBytes(requested), as PyTorch rounds it.
+// since nothing else gives their size at the free. Every block counts BlockBytes(requested), as PyTorch rounds it.
 // Thread-safe; no heap memory, no system call except when a table doubles. Not for a forked child: a shard may be
 // locked there for ever.
 #pragma once
@@ -115,7 +115,7 @@ class Ledger {
   };
 
   static std::uint64_t KeyOf(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
-  // Blocks are 512 B apart or more: the bits above tell neighbours apart.
+  // Blocks are 512 B apart or more: the bits above distinguish neighbours.
   static std::size_t IndexOf(const void* pointer) noexcept { return (KeyOf(pointer) * 0x9e3779b97f4a7c15u) >> 60; }
   static_assert(kShards == 16, "IndexOf keeps four bits");
   [[nodiscard]] Shard& ShardOf(const void* pointer) noexcept { return shards_[IndexOf(pointer)]; }

@@ -1,5 +1,5 @@
-// LiveBlocks: every live block of one device, whoever serves it, with where in the training loop it was asked for. Kept
-// only where reports of out-of-memory errors are (STALLOC_OOM_REPORT).
+// LiveBlocks: every live block of one device, under any allocator, with where in the training loop it was requested.
+// Kept only where reports of out-of-memory errors are (STALLOC_OOM_REPORT).
 //
 // A place is what the marks last said: iteration, phase (as planner/analysis/phase_map.h names them) and innermost
 // layer. Thread-safe. Add and Remove are for the hot path: no system call except when a table doubles; OnMark takes

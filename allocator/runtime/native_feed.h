@@ -33,7 +33,7 @@ class NativeFeed final : public BlockObserver {
 
   [[nodiscard]] bool open() const noexcept { return listens(); }
 
-  // The three below: nothing while it is closed. A block is told of before its caller can free it, ...
+  // The three below: nothing while it is closed. A block is reported before its caller can free it, ...
   void Allocated(const void* pointer, Bytes bytes, StreamHandle stream) noexcept {
     if (open()) Push({KeyOf(pointer), BlockBytes(bytes), stream});
   }

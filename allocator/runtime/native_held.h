@@ -23,11 +23,11 @@ namespace stalloc {
 class NativeHeld {
  public:
   [[nodiscard]] NativeFeed& feed() noexcept { return feed_; }
-  // `apart`: what lives in upstream's pools that the model is not told of (graphs'). Plays what has come so far.
+  // `apart`: what lives in upstream's pools that the model does not see (graphs'). Plays what has come so far.
   void EmptiedCache(Bytes apart) noexcept;
 
   // An iteration is over: what would be held now, 0: not known. `live`: the most that lived in it, `run_live`: in the
-  // run, of what the model is told of.
+  // run, of what the model sees.
   [[nodiscard]] Bytes Play(Bytes live, Bytes run_live, Bytes apart) noexcept;
   // Then: closes where enough is known. True where it is closed, and is to be opened: the next iterations are worth
   // watching. `held`: by us. `fits`: about what lives.

@@ -1,4 +1,4 @@
-// NativeModel: what PyTorch's native caching allocator would hold of a device for the requests that it is told of.
+// NativeModel: what PyTorch's native caching allocator would hold of a device for the requests that it sees.
 //
 // Own implementation of documented behaviour (c10/cuda/CUDACachingAllocator, default settings): best fit by size, then
 // address, in a pool for each stream and for small and large blocks; a miss takes a segment from the device; segments

@@ -1,4 +1,4 @@
-// OomObserver: keeps what a report of an out-of-memory error tells of the time before it: recent events and live
+// OomObserver: keeps the history for a report of an out-of-memory error: recent events and live
 // blocks.
 //
 // Thread-safe. Bytes.

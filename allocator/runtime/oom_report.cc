@@ -107,7 +107,7 @@ void WritePhase(const LiveBlocks::Place& place, Writer* json) {
   json->Field("phase", text);
 }
 
-// Where the block was asked for; nothing of one that came in another way (a pool's that was set back).
+// Where the block was requested; nothing of one that came in another way (a pool's that was set back).
 void WriteOrigin(const OutOfMemoryFacts& facts, std::uint64_t address, Writer* json) {
   LiveBlocks::Block block;
   if (facts.live == nullptr || !facts.live->Find(address, &block)) return;

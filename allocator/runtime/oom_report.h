@@ -1,4 +1,4 @@
-// OomReports: the file that tells afterwards why there was no memory; STALLOC_OOM_REPORT names its directory.
+// OomReports: the files that say afterwards why there was no memory; STALLOC_OOM_REPORT names its directory.
 //
 //   <directory>/rank00003.pid4711.oom1.json      one a failed request, at most kMost a process; temporary name, rename
 //
@@ -10,7 +10,7 @@
 //                            in_sync, expected_bytes ..., sync_losses, reanchorings
 //   phase                    where the request came from: "set-up", "iter 3, F 0"
 //   live_blocks [...]        address, bytes, requested, stream, from (arena, heap, upstream), pending; number of its
-//                            request on the device, phase and layer that asked for it; of the arena also
+//                            request on the device, phase and layer that requested it; of the arena also
 //                            entries [[script, entry], ...]: which requests of the plan it can be; live_blocks_omitted
 //   events [...]             the last few thousand, oldest first: us (before the error), event, address, bytes, stream,
 //                            from, miss
@@ -40,11 +40,11 @@ class OomReports {
   // The path of the report; empty when none was written. The text lives as long as the object.
   [[nodiscard]] const char* Write(const OutOfMemoryFacts& facts) noexcept;
 
-  // Who is told of each report that was written, with its path, on the thread whose request failed: it may add to the
-  // file what it knows. Null: nobody.
+  // The function that is called for each written report, with its path, on the thread whose request failed: it may add
+  // to the file what it knows. Null: nobody.
   using Listener = void (*)(const char* path);
   void SetListener(Listener listener) noexcept { listener_.store(listener, std::memory_order_release); }
-  void Tell(const char* path) const {
+  void Notify(const char* path) const {
     if (const Listener listener = listener_.load(std::memory_order_acquire); listener != nullptr) listener(path);
   }
 

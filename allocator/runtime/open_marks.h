@@ -1,4 +1,4 @@
-// OpenMarks: where a run is, as far as its marks say: what a device that is added in the middle of it must be told.
+// OpenMarks: the position of a run by its marks: what a device that is added in the middle of it needs.
 //
 // PyTorch makes a GPU's allocator at the first request, which can be inside the first iteration; the marks before it
 // would be lost on the device's plan. Kept are the last iteration and the marks that began inside it and have not

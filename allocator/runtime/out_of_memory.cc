@@ -12,7 +12,7 @@ std::string Human(Bytes bytes) { return HumanBytes(bytes).text; }
 
 Bytes LessOrZero(Bytes from, Bytes part) { return from - std::min(from, part); }
 
-// The largest room between the blocks (ascending) that is mapped in one piece.
+// The largest free range between the blocks (ascending) that is mapped in one piece.
 Bytes LargestIdle(const std::vector<Arena::Range>& chunks, const std::vector<LiveBlock>& blocks) {
   Bytes largest = 0;
   Offset from = 0;  // nothing lies between here and `end`
@@ -60,7 +60,7 @@ std::string MissLine(const RuntimeStats& stats) {
 }
 
 std::string PlanLine(const OutOfMemoryFacts& facts) {
-  std::string line = "Plan: this run asked for " + Human(facts.requested);
+  std::string line = "Plan: this run requested " + Human(facts.requested);
   const Script* const script = facts.position.in_script ? ScriptOf(*facts.plan, facts.position.script) : nullptr;
   if (const Entry* expected = ExpectedEntry(facts); expected != nullptr) {
     line += ", the plan expects " + Human(expected->bytes) + " next (request " +
@@ -108,7 +108,7 @@ std::string AdviceLine(const OutOfMemoryFacts& facts, const std::string& report)
     line += "this run is unlike its plan: trace and plan again, or set STALLOC_MODE=Torch";
   } else {
     line +=
-        "the device has less room beside the arena than the plan foresaw: end other users of the device, or set "
+        "the device has less memory outside the arena than the plan foresaw: end other users of the device, or set "
         "STALLOC_MODE=Torch to run without the plan";
   }
   return line + (report.empty() ? ". STALLOC_OOM_REPORT=<directory> writes a report with every live block"

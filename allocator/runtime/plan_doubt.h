@@ -28,7 +28,7 @@ class PlanDoubt {
   // After a request, with all counts so far. True once, where the plan is to be left.
   [[nodiscard]] bool Doubts(const Resemblance::Totals& totals) noexcept {
     const std::uint64_t part = in_loop_.load(std::memory_order_acquire) ? 2 : 8;
-    // Counters of several threads: what is expected may be behind what was hit.
+    // Counters of several threads: what is expected may be after what was hit.
     const std::uint64_t hits = totals.hits - std::min(totals.hits, set_up_hits_.load(std::memory_order_relaxed));
     const std::uint64_t expected = totals.expected - std::min(totals.expected, set_up_.load(std::memory_order_relaxed));
     return expected >= kFewRequests && hits * part < expected && open_.exchange(false);

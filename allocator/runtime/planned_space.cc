@@ -44,7 +44,7 @@ DynamicSpaceOptions OptionsOf(const Arena& arena, Bytes height, bool has_plan, c
 // Holes between blocks cost addresses, and no memory: chunks of a full device move.
 constexpr Bytes kExactAddresses = 3;
 
-// Addresses cost nothing: whatever lies idle below, there is room for as much as the device has.
+// Addresses cost nothing: whatever lies idle below, there is space for as much as the device has.
 Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, const PlannedSpace::Options& chosen) {
   if (!chosen.dynamic) return arena_bytes;
   return arena_bytes + (chosen.exact ? kExactAddresses : 1) * device_bytes;
@@ -171,7 +171,7 @@ bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
   const bool is_news = !departed_.load(std::memory_order_relaxed) || gives_up;
   if (finding != Finding::kFits && is_news) {
     departed_.store(true, std::memory_order_relaxed);
-    Tell(finding, iteration);
+    Report(finding, iteration);
   }
   if (!gives_up) {
     GiveBackLongIdle();
@@ -212,7 +212,7 @@ PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
   return needs_less || fit_->HoldsMoreSteadily() ? Finding::kNeedsLess : Finding::kFits;
 }
 
-void PlannedSpace::Tell(Finding finding, const Iteration& iteration) const noexcept {
+void PlannedSpace::Report(Finding finding, const Iteration& iteration) const noexcept {
   const auto hits = static_cast<unsigned long long>(resemblance_.last().hits);
   const auto expected = static_cast<unsigned long long>(resemblance_.last().expected);
   const HeldText held(iteration.peaks, iteration.native);
@@ -234,8 +234,8 @@ void PlannedSpace::Tell(Finding finding, const Iteration& iteration) const noexc
       break;
     case Finding::kServedAnyway:
       Log(LogSeverity::kWarning,
-          "this run asks for other sizes than its plan has: %llu of %llu requests had slots in the last iteration; the "
-          "others are in the arena beside them. A plan from a trace of this run needs less and takes less time",
+          "this run requests other sizes than its plan has: %llu of %llu requests had slots in the last iteration; the "
+          "others are in the arena without a slot. A plan from a trace of this run needs less and takes less time",
           hits, expected);
       break;
     case Finding::kNeedsLess:

@@ -35,7 +35,7 @@ class PlannedSpace {
     GraphPoison* poison = nullptr;       // not owned; null: what is lent of them is not filled
   };
   // Null when the arena cannot be mapped: `why` then has what was needed and what is free. `plan` is copied; an empty
-  // one makes an arena whose requests find room by best fit, and of which nothing is mapped at first.
+  // one makes an arena whose requests find space by best fit, and of which nothing is mapped at first.
   static std::unique_ptr<PlannedSpace> Create(VmmDriver& driver, StreamFence* fence, const DevicePlan& plan,
                                               Options options, std::string* why);
 
@@ -44,7 +44,7 @@ class PlannedSpace {
   [[nodiscard]] const Arena& arena() const noexcept { return *arena_; }
   // Iterations after a plan was given up: what lived for one or two only is over then.
   static constexpr int kLeavesOverAfter = 2;
-  // In the arena or, of a size too small for a place beside the slots, by design elsewhere.
+  // In the arena or, of a size too small for a place without a slot, by design elsewhere.
   [[nodiscard]] bool IsPlaced(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
     return allocation.pointer != nullptr || requested < least_dynamic_;
   }
@@ -75,7 +75,7 @@ class PlannedSpace {
   [[nodiscard]] bool drains() const noexcept {
     return gave_up() && given_up_for_.load(std::memory_order_relaxed) < kLeavesOverAfter;
   }
-  // The run asks for other sizes than the plan has, or has long needed less than it holds, whether it was given up for
+  // The run requests other sizes than the plan has, or has long needed less than it holds, whether it was given up for
   // that or not.
   [[nodiscard]] bool departed() const noexcept { return departed_.load(std::memory_order_relaxed); }
   // The run does not resemble the plan.
@@ -127,7 +127,7 @@ class PlannedSpace {
   bool LeaveOver() noexcept;
   // REQUIRE: mutex_ is held.
   [[nodiscard]] Finding Look(const Iteration& iteration) noexcept STALLOC_REQUIRES(mutex_);
-  void Tell(Finding finding, const Iteration& iteration) const noexcept STALLOC_REQUIRES(mutex_);
+  void Report(Finding finding, const Iteration& iteration) const noexcept STALLOC_REQUIRES(mutex_);
   void GiveBackLongIdle() noexcept STALLOC_REQUIRES(mutex_);
 
   const DevicePlan plan_;

@@ -18,14 +18,14 @@ GranuleRanges MergedGranules(GranuleRanges ranges) {
   return merged;
 }
 
-void AppendBeside(GranuleRange range, const GranuleRanges& others, GranuleRanges* beside) {
+void AppendOutside(GranuleRange range, const GranuleRanges& others, GranuleRanges* outside) {
   for (const GranuleRange& other : others) {
     if (other.hi <= range.lo) continue;
     if (other.lo >= range.hi) break;
-    if (other.lo > range.lo) beside->push_back({range.lo, other.lo});
+    if (other.lo > range.lo) outside->push_back({range.lo, other.lo});
     range.lo = std::min(other.hi, range.hi);
   }
-  if (range.lo < range.hi) beside->push_back(range);
+  if (range.lo < range.hi) outside->push_back(range);
 }
 
 void AppendCommon(GranuleRange range, const GranuleRanges& others, GranuleRanges* common) {
@@ -75,7 +75,7 @@ GraphRanges RangesOf(const GraphUse& use, const PoolPlaces& places, const Granul
   for (const GraphUse::Carried& carried : use.gives) {
     GranuleRanges parts;
     append_open(carried.range, &parts);
-    for (const GranuleRange& part : parts) AppendBeside(part, given, &ranges.gives);
+    for (const GranuleRange& part : parts) AppendOutside(part, given, &ranges.gives);
     given = MergedGranules(ranges.gives);
   }
   GranuleRanges own;
@@ -86,7 +86,7 @@ GraphRanges RangesOf(const GraphUse& use, const PoolPlaces& places, const Granul
     for (const GranuleRange& part : parts) ranges.takes.push_back({part, carried.from});
     own.insert(own.end(), parts.begin(), parts.end());
   }
-  for (const GranuleRange& part : MergedGranules(std::move(own))) AppendBeside(part, given, &ranges.own);
+  for (const GranuleRange& part : MergedGranules(std::move(own))) AppendOutside(part, given, &ranges.own);
   return ranges;
 }
 

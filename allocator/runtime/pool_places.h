@@ -3,7 +3,7 @@
 //
 //   pool    |  a  | k |  b  |  c  | k |  d  |      k: kept bytes
 //   arena   |  a  |  b  |  c  |  d  | k | k |      pieces that can be lent as a whole lie next to each other,
-//                                                  so that large blocks find room; slots of a plan want the layout's
+//                                                  so that large blocks find space; slots of a plan want the layout's
 //                                                  order
 //
 // Immutable. Bytes; ranges in granules of the arena.
@@ -24,7 +24,7 @@ using GranuleRanges = std::vector<GranuleRange>;
 // Ascending, merged where they touch.
 [[nodiscard]] GranuleRanges MergedGranules(GranuleRanges ranges);
 // What of the range lies in none of `others`, or in these; they are ascending and disjoint.
-void AppendBeside(GranuleRange range, const GranuleRanges& others, GranuleRanges* beside);
+void AppendOutside(GranuleRange range, const GranuleRanges& others, GranuleRanges* outside);
 void AppendCommon(GranuleRange range, const GranuleRanges& others, GranuleRanges* common);
 
 class PoolPlaces {

@@ -1,7 +1,7 @@
 // ReportFile: a text file written without heap memory, for the moment when there may be none.
 //
-// Takes text by `+=` into a buffer of its own and writes it under a temporary name beside `path`; Commit renames it, so
-// that readers see all of it or none. Errors are kept and come from Commit. Not thread-safe.
+// Takes text by `+=` into a buffer of its own and writes it under a temporary name next to `path`; Commit renames it,
+// so that readers see all of it or none. Errors are kept and come from Commit. Not thread-safe.
 #pragma once
 
 #include <cstddef>

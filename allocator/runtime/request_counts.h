@@ -1,4 +1,4 @@
-// RequestCounts: what a DeviceRuntime counts of its requests beside the engine's own statistics.
+// RequestCounts: what a DeviceRuntime counts of its requests in addition to the engine's own statistics.
 //
 // A request costs two relaxed atomic additions at most. Hit rates are about requests over 512 B ("large"): smaller ones
 // are cheap wherever they lie. What is fenced costs one addition more. Thread-safe; Iteration() and Fence() come from

@@ -4,9 +4,9 @@
 // given up when the first iteration after init hits less than a tenth, or three iterations in a row hit less than half,
 // of the requests over 512 B that the plan meant to serve. Requests that it leaves to upstream on purpose, fenced and
 // captured ones do not count, and iterations with next to no such requests say nothing. Where much varies, what hits is
-// counted against the plan itself, too: less than an eighth of its slots in an iteration that asked for half as much.
+// counted against the plan itself, too: less than an eighth of its slots in an iteration that requested half as much.
 //
-// Unless the arena does the run's work all the same: another batch or length of the same model, for good, finds room
+// Unless the arena does the run's work all the same: another batch or length of the same model, for good, finds space
 // between its slots. Where that is so for seven of eight requests, and no more is held than the run needs or would hold
 // without the plan, nobody gains by giving up. What a plan holds is judged by plan_fit.h as well. Not thread-safe.
 #pragma once
@@ -23,7 +23,7 @@ class Resemblance {
     std::uint64_t expected = 0;  // those that the plan was to serve
     std::uint64_t hits = 0;
     std::uint64_t requests = 0;   // all of them
-    std::uint64_t elsewhere = 0;  // for which the arena had no room, nor the plan another place
+    std::uint64_t elsewhere = 0;  // for which the arena had no space, nor the plan another place
   };
   enum class Verdict : std::uint8_t { kResembles, kServedAnyway, kGiveUp };
 

@@ -1,4 +1,5 @@
-// RunSignature: which sizes a run requests in its set-up and in its first iterations. It tells whose plan a plan is.
+// RunSignature: the sizes that a run requests in its set-up and in its first iterations. It identifies the run of a
+// plan.
 //
 //   set-up  --init ends, or the loop begins-->  iteration 0  --an iteration begins-->  iteration 1 ... --> closed
 //
@@ -26,7 +27,7 @@ namespace stalloc {
 class RunSignature {
  public:
   static constexpr std::size_t kMostPhases = 9;    // set-up and eight iterations
-  static constexpr std::size_t kMostSizes = 4096;  // of one phase that are told apart
+  static constexpr std::size_t kMostSizes = 4096;  // of one phase that are distinguished
 
   [[nodiscard]] bool open() const noexcept { return open_.load(std::memory_order_relaxed); }
   // A request was served; `live`: bytes that live on the device with it.

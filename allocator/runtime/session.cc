@@ -47,7 +47,7 @@ void Complete(const Config& config, Fingerprint* fingerprint) {
 }  // namespace
 
 struct Session::Impl {
-  Config config;                            // what was asked for; Current() has where the run is now
+  Config config;                            // what was requested; Current() has where the run is now
   std::unique_ptr<RunSignature> signature;  // Auto
   std::unique_ptr<OomReports> reports;      // where STALLOC_OOM_REPORT names a directory
   std::atomic<bool> inert{false};
@@ -79,7 +79,8 @@ struct Session::Impl {
   Mutex preparing;  // held before `mutex`; guards the next
   std::optional<Prepared> prepared STALLOC_GUARDED_BY(preparing);
 
-  // Held while a mark goes to the devices, and after `mutex` while a device is added: each is told of every mark once.
+  // Held while a mark goes to the devices, and after `mutex` while a device is added: each is notified of every mark
+  // once.
   Mutex marks_mutex;
   OpenMarks open_marks STALLOC_GUARDED_BY(marks_mutex);
 
@@ -89,7 +90,7 @@ struct Session::Impl {
     return now;
   }
   Status OpenTrace(const std::string& path) STALLOC_REQUIRES(mutex);
-  // Null: nobody records. A closed one ignores what it is told.
+  // Null: nobody records. A closed one ignores all notices.
   [[nodiscard]] Recorder* Recording() const noexcept {
     return inert.load(std::memory_order_relaxed) ? nullptr : recorder.load(std::memory_order_acquire);
   }
@@ -164,7 +165,7 @@ Status Session::Impl::LoadPlanOrTrace() {
   const Status loaded = LoadPlan();
   if (!loaded.ok()) return TraceInstead(loaded.error());
   if (config.plan_trust != PlanTrust::kOwn) {
-    const Status traced = OpenTrace(config.FirstTracePath());  // needed only if the plan turns out to be another run's
+    const Status traced = OpenTrace(config.FirstTracePath());  // needed only if the plan proves to be another run's
     if (!traced.ok()) Log(LogSeverity::kInfo, "%s; the plan serves all the same", traced.error().c_str());
   }
   return loaded;
@@ -328,7 +329,7 @@ void Session::Mark(const stalloc::Mark& mark) {
   impl_->ForEachDevice([&](DeviceRuntime& device) { device.OnMark(mark); });
 }
 
-void Session::TellOomReports(void (*listener)(const char* path)) noexcept {
+void Session::ListenToOomReports(void (*listener)(const char* path)) noexcept {
   if (impl_->reports != nullptr) impl_->reports->SetListener(listener);
 }
 
@@ -441,7 +442,7 @@ void Session::StopTrace() {
   Recorder* const recorder = impl_->Recording();
   if (recorder == nullptr) return;
   recorder->Close();
-  impl_->ForEachDevice([](DeviceRuntime& device) { device.RecordTo(nullptr); });  // nor ask for what it would be told
+  impl_->ForEachDevice([](DeviceRuntime& device) { device.RecordTo(nullptr); });  // nor request what it would record
 }
 
 std::string Session::StatsJson() const {

@@ -40,7 +40,7 @@ class Session {
   // Builds the runtime of one device. Call once per device, before its first allocation; a second call returns the
   // first's. Checks the plan's fingerprint against `device_fingerprint` (GPU name, memory, torch). Null only under
   // STALLOC_STRICT=1, when the plan does not fit this device: failure() says why and the adapter must raise it. `watch`
-  // is used if STALLOC_WATCH=1 asks for it; null: this device cannot be watched. `pass_here`, `copies`, `graphs`: see
+  // is used if STALLOC_WATCH=1 requests it; null: this device cannot be watched. `pass_here`, `copies`, `graphs`: see
   // Parts.
   DeviceRuntime* AddDevice(DeviceIndex device, Upstream* upstream, VmmDriver* driver, StreamFence* fence,
                            const Fingerprint& device_fingerprint, WatchMemory* watch = nullptr,
@@ -48,7 +48,7 @@ class Session {
   // Null if not added. Lock-free.
   [[nodiscard]] DeviceRuntime* Device(DeviceIndex device) const noexcept;
 
-  // To the recorder and every device; one that is added later is told of those that are still open.
+  // To the recorder and every device; one that is added later is notified of those that are still open.
   void Mark(const stalloc::Mark& mark);
 
   // The number of a text of the trace, for Name; -1 where there is none. Takes a lock.
@@ -77,10 +77,10 @@ class Session {
   // Bytes, of all devices.
   Bytes ReleaseHostPools();
 
-  // Who is told of reports of out-of-memory errors: OomReports::SetListener. Nothing where none are written.
-  void TellOomReports(void (*listener)(const char* path)) noexcept;
+  // Sets the listener to reports of out-of-memory errors: OomReports::SetListener. Nothing where none are written.
+  void ListenToOomReports(void (*listener)(const char* path)) noexcept;
 
-  // Mode::kAuto: a trace anew, into this file, of what is asked for from now on; blocks that live already are not in
+  // Mode::kAuto: a trace anew, into this file, of what is requested from now on; blocks that live already are not in
   // it. An error, and nothing is traced, where the file cannot be made.
   Status TraceAgain(const std::string& path);
 

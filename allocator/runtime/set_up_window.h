@@ -1,4 +1,4 @@
-// SetUpWindow: when a run that has no plan yet asks for what probably stays: before its loop, and where optimizers make
+// SetUpWindow: when a run that has no plan yet requests what probably stays: before its loop, and where optimizers make
 // their state.
 //
 //   open --the loop begins--> closed --a layer mark of no pass begins--> open --it ends--> closed

@@ -14,7 +14,7 @@ namespace stalloc {
 
 class SleepTags {
  public:
-  // No block has it: what a thread asks for then is not of the arena.
+  // No block has it: what a thread requests then is not of the arena.
   static constexpr unsigned kOutside = ~0u;
   // Made at the first call. nullopt where there are too many.
   [[nodiscard]] static std::optional<unsigned> Number(const std::string& name, bool kept);

@@ -14,7 +14,7 @@ inline constexpr std::string_view kTraceRanksAllowed = "ranks and ranges of rank
 struct TraceSteps {
   std::uint64_t first = 0;
   std::optional<std::uint64_t> end;  // none: with the run, or when it is stopped
-  bool manual = false;               // begins when it is told to
+  bool manual = false;               // begins on request
 
   [[nodiscard]] bool waits() const noexcept { return manual || first > 0; }
 };

@@ -29,7 +29,7 @@ void TraceObserver::Record(Recorder& recorder, Bytes upstream) {
   recorder.Held(parts_.device, held);
 }
 
-// Upstream is asked only where it has served, or own memory has grown.
+// Upstream is queried only where it has served, or own memory has grown.
 void TraceObserver::RecordGrowth(Recorder& recorder, bool of_upstream) {
   const Bytes known = held_.load(std::memory_order_relaxed);
   if (!of_upstream && HeldWith(upstream_.load(std::memory_order_relaxed)) <= known) return;

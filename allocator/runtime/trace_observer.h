@@ -1,4 +1,4 @@
-// TraceObserver: tells a recorder of a device's blocks, and of what the device holds whenever that has grown.
+// TraceObserver: notifies a recorder of a device's blocks, and of what the device holds whenever that has grown.
 //
 // Thread-safe. Bytes.
 #pragma once

@@ -1,4 +1,4 @@
-// VaryingSizes: which sizes a run may ask for that its plan has not seen: those like the plan's sizes that vary.
+// VaryingSizes: which sizes a run may request that its plan has not seen: those like the plan's sizes that vary.
 //
 // How many tokens an expert gets differs in every iteration, and so do its blocks: a size that lies between half the
 // least and twice the largest of an entry whose size varies, or that is not always there, is no sign of another model.

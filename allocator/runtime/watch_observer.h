@@ -28,7 +28,7 @@ class WatchObserver final : public BlockObserver {
   [[nodiscard]] VmmDriver& driver() noexcept { return *noticed_; }
   [[nodiscard]] BlockWatch& watch() noexcept { return watch_; }
 
-  // What is captured is neither filled nor asked about: that would become a part of the graph.
+  // Captured work is neither filled nor checked: that would become a part of the graph.
   void Began(const BlockBegin& block) override {
     if (block.pointer == nullptr || block.origin == Origin::kCaptured) return;
     watch_.Allocated(block.pointer, block.requested, block.stream, PlaceOf(block.source));

@@ -183,7 +183,7 @@ void ArenaSleep::Give(const Ranges& chunks) {
 
 void ArenaSleep::GiveIdle() { Give(idle_); }
 
-// A block is asleep before its memory goes: whoever frees it then looks at none of its bytes.
+// A block is asleep before its memory goes: a thread that frees it then reads none of its bytes.
 DriverStatus ArenaSleep::GiveSaved() {
   SetAsleep(blocks_, true);
   marked_ = true;

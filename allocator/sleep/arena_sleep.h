@@ -2,9 +2,9 @@
 // goes to the device and is had again, their addresses stay (README).
 //
 //   Sleep:  Choose -> Reserve -> (the device is waited for) -> Save -> GiveIdle -> GiveSaved -> Commit
-//   Wake:   ChooseAsleep      -> Restore -> (the device is told to run behind the copies)    -> CommitAwake
+//   Wake:   ChooseAsleep      -> Restore -> (the device is ordered to run after the copies)    -> CommitAwake
 //
-// Whoever calls does so between Begin and End, and Undo puts back what was begun where a step of it, or of another
+// Calls come between Begin and End, and Undo puts back what was begun where a step of it, or of another
 // arena of the device, fails. Not thread-safe; what other threads do to the arena meanwhile is in the README. Bytes.
 #pragma once
 
@@ -49,7 +49,7 @@ class ArenaSleep {
   void Begin();
   void End(bool pauses) noexcept;
 
-  // What sleeps from now on, beside what does. `all`: memory in which no block lives goes back, too. Nothing is
+  // Puts more to sleep, in addition to what sleeps. `all`: memory in which no block lives goes back, too. Nothing is
   // withdrawn yet. An error names blocks that cannot sleep.
   [[nodiscard]] Status Choose(const Choice& choice, bool all);
   // Takes what Save needs of the pool, and withdraws what will go back.

@@ -45,7 +45,7 @@ Status HostPool::Reserve(Bytes bytes) {
   const DriverStatus status = TakeSegments(missing, &taken);
   if (!status.ok()) {
     return Error{"the host has no memory for the bytes that are to be kept: " + Mebibytes(missing) +
-                 " of page-locked memory are needed beside " + Mebibytes(bytes_) + " that are held, " +
+                 " of page-locked memory are needed in addition to " + Mebibytes(bytes_) + " that are held, " +
                  Mebibytes(AvailableHostBytes()) + " are available (" + status.call + " gave " +
                  std::to_string(status.native) + ")"};
   }

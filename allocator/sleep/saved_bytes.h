@@ -30,7 +30,7 @@ class SavedBytes {
     std::byte* at = nullptr;  // at the host
   };
 
-  // Places for the ranges, one behind the other in the pieces, which are as many bytes. REQUIRES: none is here yet.
+  // Places for the ranges, one after the other in the pieces, which are as many bytes. REQUIRES: none is here yet.
   void Add(std::span<const Arena::Range> ranges, std::span<const HostPool::Piece> pieces);
   // The parts of the ranges that are here, ascending.
   [[nodiscard]] std::vector<Part> In(std::span<const Arena::Range> ranges) const;

@@ -14,7 +14,7 @@ namespace {
 DeviceRuntime* g_runtime = nullptr;
 
 // at::in_parallel_region of the torch in this process. Looked up, since tests link this code without libtorch_cpu; a
-// torch without it has no parallel regions that we could tell.
+// torch without it has no parallel regions that can be recognized.
 using InParallelRegion = bool (*)();
 
 InParallelRegion FindInParallelRegion() {

@@ -1,7 +1,7 @@
 // CpuUpstream: torch's own CPU allocator as the upstream of a DeviceRuntime.
 //
-// Adds what a general allocator does not tell: the bytes that are live in it (its held bytes; it caches nothing that we
-// could see), and a cap: with `limit_bytes`, arena and upstream together may not hold more. Sizes in bytes, as
+// Adds what a general allocator does not report: the bytes that are live in it (its held bytes; it caches nothing that
+// we could see), and a cap: with `limit_bytes`, arena and upstream together may not hold more. Sizes in bytes, as
 // requested. Thread-safe, also across fork(): the table's locks are taken over a fork, so a child of a busy process can
 // go on.
 #pragma once
@@ -21,11 +21,12 @@ namespace stalloc {
 
 class CpuUpstream final : public Upstream {
  public:
-  // `previous`: the allocator that was installed before; REQUIRES: it has a raw_deleter. `driver` (not owned) tells
-  // what the arena holds, and is asked only under a limit. Never destroyed: fork handlers know every instance.
+  // `previous`: the allocator that was installed before; REQUIRES: it has a raw_deleter. `driver` (not owned) reports
+  // what the arena holds, and is queried only under a limit. Never destroyed: fork handlers know every instance.
   CpuUpstream(c10::Allocator* previous, VmmDriver* driver, Bytes limit_bytes);
 
-  // Throws c10::Error (torch: RuntimeError) when the limit or the system has no room, in the default allocator's words.
+  // Throws c10::Error (torch: RuntimeError) when the limit or the system has no space, in the default allocator's
+  // words.
   void* Allocate(Bytes requested, StreamHandle stream) override;
   void Free(void* pointer) noexcept override;
   void RecordStream(void*, StreamHandle) override {}

@@ -74,7 +74,7 @@ void* StallocCudaAllocator::raw_alloc_with_stream(std::size_t bytes, cudaStream_
   if (bytes == 0) return nullptr;
   const DeviceIndex device = CurrentDevice();
   const bool is_current = stream == c10::cuda::getCurrentCUDAStream(device).stream();
-  if (is_current || CudaDevice::TellsSegments() || devices_.Get(device).HasStream(stream)) {
+  if (is_current || CudaDevice::ReportsSegments() || devices_.Get(device).HasStream(stream)) {
     return Serve(bytes, device, stream);
   }
   return ServeNative(bytes, device, stream);
@@ -87,7 +87,7 @@ void* StallocCudaAllocator::ServeNative(std::size_t bytes, DeviceIndex device, c
 }
 
 void* StallocCudaAllocator::Serve(std::size_t bytes, DeviceIndex device, cudaStream_t stream) {
-  if (C10_UNLIKELY(CudaDevice::TellsSegments())) return ServeNative(bytes, device, stream);
+  if (C10_UNLIKELY(CudaDevice::ReportsSegments())) return ServeNative(bytes, device, stream);
   return devices_.Get(device).Allocate(bytes, stream, pools_.Accept(device, stream));
 }
 
@@ -118,7 +118,7 @@ void StallocCudaAllocator::recordStream(const c10::DataPtr& block, c10::Stream s
 
 StallocCudaAllocator::CheckpointDelta StallocCudaAllocator::setCheckpointPoolState(
     DeviceIndex device, std::shared_ptr<AllocatorState> state) {
-  // What captures ask for from then on lies elsewhere than their order tells. The state does not say of which pool it
+  // What captures request from then on lies elsewhere than their order implies. The state does not say of which pool it
   // is.
   for (GraphPool* const pool : graph_pools_.OfDevice(device)) {
     const bool may_be_it = pool->catalog().restorable();
@@ -177,7 +177,7 @@ void StallocCudaAllocator::releasePool(DeviceIndex device, MempoolId pool) {
   }
   const std::vector<void*> kept = mem_pools_.Left(device, pool);
   if (kept.empty()) return;
-  // Replays may still read them, on any stream; natively, too, their memory goes behind the whole device. While another
+  // Replays may still read them, on any stream; natively, too, their memory goes after the whole device. While another
   // capture runs nobody can wait: then they are lost.
   CudaDevice* const found = devices_.Find(device);
   if (found == nullptr || !found->AwaitAll()) return;

@@ -6,9 +6,9 @@
 // base classes is overridden (tests/torch/test_virtuals.py), since a base default would hide the native allocator's:
 // here what all supported versions of torch have, in version/virtual_functions.h what they have in different forms.
 //
-// All blocks carry one deleter, also native ones: torch compares deleters to tell whose a block is. Where the native
-// allocator runs uncached (PYTORCH_NO_CUDA_MEMORY_CACHING, torch.cuda.memory.caching_allocator_enable(False)) it is
-// left alone altogether. Thread-safe. Never destroyed: frees arrive until the process is gone.
+// All blocks carry one deleter, also native ones: torch compares deleters to find the owner of a block. Where the
+// native allocator runs uncached (PYTORCH_NO_CUDA_MEMORY_CACHING, torch.cuda.memory.caching_allocator_enable(False)) it
+// is left alone altogether. Thread-safe. Never destroyed: frees arrive until the process is gone.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -105,7 +105,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   }
 
  private:
-  // What version/virtual_functions.h asks: cuda_figures.cc
+  // The functions that version/virtual_functions.h calls: cuda_figures.cc
   SnapshotInfo TakeSnapshot(MempoolId pool, bool include_traces) override;
   void ConfigureHistory(const AllocationHistory::Options& options) override;
   bool ContextOfBlock(const void* pointer, AllocationHistory::Context* context) override;
@@ -129,7 +129,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   c10::ApproximateClockToUnixTimeConverter clock_;
   PoolFilters pools_;
   MemPools mem_pools_;
-  GraphPools graph_pools_;       // that guard_ was told of
+  GraphPools graph_pools_;       // that guard_ knows
   GraphGuard* guard_ = nullptr;  // null: graphs are not followed
   UncountedBytes uncounted_{[this] { return MeasureUncounted(); }};
   std::mutex leaving_mutex_;  // held while a pool's users are counted and it is left by one

@@ -104,7 +104,7 @@ Fingerprint CudaDevice::DeviceFingerprint() {
   const cuda::Api* const api = cuda::Api::Get();
   TORCH_CHECK(api != nullptr, "stalloc: no CUDA driver: ", cuda::Api::LoadError());
   const CudaDescription device = DescribeCuda(*api, index_);
-  TORCH_CHECK(device.bytes > 0, "stalloc: the CUDA driver does not tell the memory of cuda:", int{index_});
+  TORCH_CHECK(device.bytes > 0, "stalloc: the CUDA driver does not report the memory of cuda:", int{index_});
   fingerprint.device_name = device.name;
   fingerprint.device_bytes = device_bytes_ = device.bytes;
   fingerprint.driver_version = device.driver_version;
@@ -160,7 +160,7 @@ void CudaDevice::RecordStream(void* pointer, const c10::cuda::CUDAStream& stream
   runtime_->RecordStream(pointer, foreign ? StreamOfDevice(stream.device_index(), handle) : handle);
 }
 
-// A block of a graphs' pool came. The stream is asked about only where it matters.
+// A block of a graphs' pool came. The stream is queried only where it matters.
 void CudaDevice::OnCaptured(const KnownBlock& block) noexcept {
   captured_blocks_.Add(block);
   GraphPool* const pool = environment_.graph_pools->Find(block.pool);
@@ -172,7 +172,8 @@ void CudaDevice::OnCaptured(const KnownBlock& block) noexcept {
   has_graph_blocks_.store(true, std::memory_order_relaxed);
 }
 
-// Told before the address can be given out again. One that was the pool's once, and is not now, is not live there.
+// It is reported before the address can be given out again. One that was the pool's once, and is not now, is not live
+// there.
 void CudaDevice::OnNativeFree(const void* pointer) noexcept {
   const std::optional<KnownBlock> block = captured_blocks_.Find(pointer);
   if (!block.has_value()) return;

@@ -58,7 +58,7 @@ class CudaDevice final : private ArenaListener {
   void Free(void* pointer);
   void RecordStream(void* pointer, const c10::cuda::CUDAStream& stream);
 
-  // The stream is not another device's, as far as the driver tells.
+  // The stream is not another device's, as far as the driver knows.
   [[nodiscard]] bool HasStream(cudaStream_t stream) const noexcept {
     return events_ == nullptr || !IsOfOtherDevice(events_->NameOf(reinterpret_cast<StreamHandle>(stream)));
   }
@@ -73,14 +73,14 @@ class CudaDevice final : private ArenaListener {
   [[nodiscard]] DeviceStats Stats();
   // What the allocators of this process hold of the device, ours and the native one. Bytes.
   [[nodiscard]] Bytes HeldBytes() const;
-  // What is taken of the device, by whomever, beyond that. Bytes; 0: not known.
+  // What is taken of the device beyond that, by any process. Bytes; 0: not known.
   [[nodiscard]] Bytes TakenBytes() const;
   // The same when this was made, communicators apart: this process's context and other processes.
   [[nodiscard]] Bytes TakenAtStart() const noexcept { return taken_at_start_; }
   void ResetPeakStats();
   void ResetAccumulatedStats();
-  // There is an arena. Beside one the native allocator's segments are expandable on all devices, by our choice. It
-  // unmaps those behind the stream that they belong to alone, where cudaFree would wait for the device: a graph that is
+  // There is an arena. With one, the native allocator's segments are expandable on all devices, by our choice. It
+  // unmaps those after the stream that they belong to alone, where cudaFree would wait for the device: a graph that is
   // replayed on another stream and gone by now may still write there. So that emptied caches wait as they did without
   // us (AwaitAll); not while a capture is open.
   [[nodiscard]] bool HasArena() const noexcept { return serves_ && !runtime_->spaces().empty(); }
@@ -113,13 +113,13 @@ class CudaDevice final : private ArenaListener {
   // A native block that did not come through Allocate.
   void Adopt(void* pointer, Bytes requested, cudaStream_t stream) noexcept;
 
-  // Tells the history of blocks that no stream can use any more.
+  // Reports to the history the blocks that no stream can use any more.
   void CompleteFrees() { blocks_->CompleteFrees(); }
   void AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::SegmentInfo>& segments) const;
 
-  // This thread is in a tracker that is told of an arena's change, of whichever device. What the tracker asks for is
-  // the native allocator's: the change holds locks that a request of the arena would wait for.
-  [[nodiscard]] static bool TellsSegments() noexcept;
+  // This thread is in a tracker that is notified of an arena's change, of whichever device. What the tracker requests
+  // is the native allocator's: the change holds locks that a request of the arena would wait for.
+  [[nodiscard]] static bool ReportsSegments() noexcept;
 
   [[nodiscard]] c10::DeviceIndex index() const noexcept { return index_; }
   [[nodiscard]] bool serves() const noexcept { return serves_; }
@@ -138,7 +138,8 @@ class CudaDevice final : private ArenaListener {
   void WarnOfArenaAbove(Bytes share) const;
   void OnOutOfMemory(c10::Error& error, Bytes requested, cudaStream_t stream);
   void OnCaptured(const KnownBlock& block) noexcept;
-  // The block goes back to the native allocator: where it is of a graphs' pool that is followed, its catalog hears it.
+  // The block goes back to the native allocator: where it is of a graphs' pool that is followed, its catalog learns of
+  // it.
   void OnNativeFree(const void* pointer) noexcept;
 
   const Environment environment_;
@@ -153,7 +154,7 @@ class CudaDevice final : private ArenaListener {
   std::atomic<bool> serves_{false};         // there is an arena
   std::unique_ptr<ServedBlocks> blocks_;
   KnownBlocks captured_blocks_;                // what was last requested at each address of a graph pool
-  std::atomic<bool> has_graph_blocks_{false};  // a catalog has heard of some
+  std::atomic<bool> has_graph_blocks_{false};  // a catalog knows of some
   Bytes mapped_before_change_ = 0;             // of the arena; one change at a time
   std::atomic<std::int64_t> times_mapped_{0};  // the arena grew or came back, since the last reset
   std::atomic<std::int64_t> times_unmapped_{0};
@@ -161,7 +162,7 @@ class CudaDevice final : private ArenaListener {
   Bytes taken_at_start_ = 0;
   mutable std::mutex fraction_mutex_;  // guards the two below
   double fraction_ = 1.0;              // as the user set it; 1: not limited
-  double native_share_ = 1.0;          // what the native allocator was told
+  double native_share_ = 1.0;          // as set in the native allocator
 };
 
 }  // namespace stalloc

@@ -127,7 +127,7 @@ void StallocCudaAllocator::CountCommunicators() {
   if (!watched.ok()) Log(LogSeverity::kDebug, "what NCCL takes is not counted: %s", watched.error().c_str());
 }
 
-// The driver is asked, not the runtime: a thread without a context must not make one.
+// The driver is queried, not the runtime: a thread without a context must not make one.
 std::optional<UncountedBytes::Sample> StallocCudaAllocator::MeasureUncounted() {
   const cuda::Api* const api = cuda::Api::Get();
   cuda::Device device = 0;

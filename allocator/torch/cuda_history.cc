@@ -165,7 +165,7 @@ AllocationHistory::Context AllocationHistory::BlockContext(const void* address) 
   return found == contexts_.end() ? nullptr : found->second;
 }
 
-// Outside of every lock: it takes the GIL, and whoever holds that may be waiting for us.
+// Outside of every lock: it takes the GIL, and its holder may be waiting for us.
 AllocationHistory::Context AllocationHistory::Gather(RecordContext level) const {
   const auto gather = gather_.load();
   return gather == nullptr || when_.load() < level ? nullptr : gather();

@@ -1,9 +1,9 @@
 // AllocationHistory: what torch.cuda.memory._record_memory_history() records, for the blocks that we serve.
 //
 // The native allocator records its own blocks; this keeps the entries of ours, in a ring per device of the length that
-// the caller asked for, and the stack of every live block. snapshot() merges both by time. Also passes our entries on
+// the caller requested, and the stack of every live block. snapshot() merges both by time. Also passes our entries on
 // to trace trackers (NCCL's registration hook is one). Stacks are gathered before any lock is taken: that takes
-// Python's GIL. Trackers are called with no lock held, so they may ask for a snapshot, or for memory; several threads
+// Python's GIL. Trackers are called with no lock held, so they may request a snapshot, or for memory; several threads
 // may be in one, but never about the same block. Thread-safe. While nothing is recorded, the only cost is one relaxed
 // load.
 #pragma once
@@ -54,9 +54,9 @@ class AllocationHistory {
 
   // Somebody wants entries: only then call what follows.
   [[nodiscard]] bool active() const noexcept { return active_.load(std::memory_order_relaxed); }
-  // Frees of the bytes are complete before it: whoever waits for their streams is the new owner. Throws what a tracker
-  // threw, after all were told, as the native allocator's request does. Of all other events a warning says so: neither
-  // a free nor a change of the arena can fail on its account.
+  // Frees of the bytes are complete before it: the new owner waits for their streams. Throws what a tracker
+  // threw, after all were notified, as the native allocator's request does. Of all other events a warning says so:
+  // neither a free nor a change of the arena can fail on its account.
   void OnAlloc(const Subject& subject, const std::string& user_metadata);
   // Another stream may use the live block beyond its free.
   void OnForeignUse(const void* address);

@@ -35,7 +35,7 @@ Status InstallCuda(const char* running_torch) {
   g_installed_cuda->FollowGraphs();
   g_installed_cuda->CountCommunicators();
   allocator.store(g_installed_cuda);
-  // torch.accelerator.* and getDeviceAllocator ask the other registry.
+  // torch.accelerator.* and getDeviceAllocator query the other registry.
   c10::SetAllocator(c10::kCUDA, g_installed_cuda, 1);
   Log(LogSeverity::kDebug, "installed for CUDA, mode %s, torch %s", ModeName(session.value()->config().mode),
       running_torch);

@@ -42,7 +42,7 @@ constexpr long kPidfdOpen = 434;
 constexpr long kPidfdGetfd = 438;
 
 // Containers forbid the call by which receivers get descriptors, unless they have CAP_SYS_PTRACE. A process that may
-// not even ask for one of its own has receivers that may not, either: better an error here than there. 0: it may.
+// not even request one of its own has receivers that may not, either: better an error here than there. 0: it may.
 int AskForADescriptor() {
   const int process = static_cast<int>(syscall(kPidfdOpen, getpid(), 0));
   if (process < 0) return errno;

@@ -9,7 +9,7 @@
 //   then  a file descriptor of the sender's for each handle, 4 bytes
 //
 // As torch writes and reads it (version/segment_format.h says which torch has which version).
-// The reader fetches the descriptors (pidfd_getfd), imports each, maps them one behind the other, for reading and
+// The reader fetches the descriptors (pidfd_getfd), imports each, maps them one after the other, for reading and
 // writing, and keeps what it mapped by this text as long as a tensor needs it: see arena.h, Note [Descriptors]. Until
 // then torch keeps the sender's block alive (CudaIPCSentData), and so its chunks are neither moved nor given back.
 #pragma once

@@ -27,7 +27,7 @@ std::vector<Arena::Range> Runs(const std::vector<Arena::Range>& chunks) {
 // The stack of this thread's empty_cache() while that lasts. The arena changes under locks, where none can be gathered.
 thread_local const AllocationHistory::Context* t_emptied_by = nullptr;
 // Trackers of segments are called by this thread.
-thread_local bool t_tells_segments = false;
+thread_local bool t_reports_segments = false;
 
 // Blocks in memory of graphs' pools, which are the native allocator's segments at other addresses: each is shown by
 // itself.
@@ -68,7 +68,7 @@ void CudaDevice::AfterArenaChange() noexcept {
 // Under the locks of the change: trackers that register memory (NCCL's) must know of it before it goes.
 void CudaDevice::TellSegments(AllocationHistory::Entry::Action action) noexcept {
   if (!environment_.history->active()) return;
-  t_tells_segments = true;
+  t_reports_segments = true;
   for (const PlannedSpace* const space : runtime_->spaces()) {
     const Arena& arena = space->arena();
     for (const Arena::Range& run : Runs(arena.Chunks())) {
@@ -77,10 +77,10 @@ void CudaDevice::TellSegments(AllocationHistory::Entry::Action action) noexcept 
           t_emptied_by != nullptr ? *t_emptied_by : nullptr);
     }
   }
-  t_tells_segments = false;
+  t_reports_segments = false;
 }
 
-bool CudaDevice::TellsSegments() noexcept { return t_tells_segments; }
+bool CudaDevice::ReportsSegments() noexcept { return t_reports_segments; }
 
 // Statistics --------------------------------------------------------------------------------------------------------
 

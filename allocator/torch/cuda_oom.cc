@@ -6,7 +6,7 @@
 
 namespace stalloc {
 
-thread_local bool OomRelay::asked_ = false;
+thread_local bool OomRelay::querying_ = false;
 thread_local bool OomRelay::failed_ = false;
 thread_local OomRelay::Failure OomRelay::failure_;
 thread_local c10::approx_time_t OomRelay::began_ = 0;
@@ -24,8 +24,8 @@ void OomRelay::Attach(Observer observer, const std::function<void(Observer)>& at
   });
 }
 
-OomRelay::Asking::Asking() noexcept {
-  asked_ = true;
+OomRelay::Querying::Querying() noexcept {
+  querying_ = true;
   failed_ = false;
   began_ = c10::getApproximateTime();
 }
@@ -34,7 +34,7 @@ OomRelay::Asking::Asking() noexcept {
 void OomRelay::OnNative(const Failure& failure) {
   failure_ = failure;
   failed_ = true;
-  if (!asked_) Stand();
+  if (!querying_) Stand();
 }
 
 void OomRelay::Stand() {

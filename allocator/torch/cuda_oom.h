@@ -1,7 +1,8 @@
-// OomRelay: out-of-memory observers hear of a failed request once, and not at all of one that was served after all.
+// OomRelay: out-of-memory observers are notified of a failed request once, and not at all of one that was served after
+// all.
 //
 // The native allocator calls its observers before it throws, and knows nothing of the second try that follows when we
-// give memory back. So it gets one observer of ours, which keeps what it was told for the thread; Stand passes it on,
+// give memory back. So it gets one observer of ours, which keeps each notice for its thread; Stand passes it on,
 // Retract forgets it. A retracted failure is also left out of the recorded history and of num_ooms.
 // Thread-safe. Observers are called with no lock held, as the native allocator does (they may take Python's GIL).
 #pragma once
@@ -28,14 +29,14 @@ class OomRelay {
   void Attach(Observer observer, const std::function<void(Observer)>& attach_to_native);
 
   // A request is at the native allocator on this thread while it lives.
-  class Asking {
+  class Querying {
    public:
-    Asking() noexcept;
-    ~Asking() { asked_ = false; }
-    Asking(const Asking&) = delete;
-    Asking& operator=(const Asking&) = delete;
+    Querying() noexcept;
+    ~Querying() { querying_ = false; }
+    Querying(const Querying&) = delete;
+    Querying& operator=(const Querying&) = delete;
   };
-  // The last request's failure is final: the observers hear of it now. May throw what they throw.
+  // The last request's failure is final: the observers are notified of it now. May throw what they throw.
   void Stand();
   // Its failure is not the last word: the request is tried again.
   void Retract(c10::DeviceIndex device);
@@ -50,7 +51,7 @@ class OomRelay {
 
  private:
   static constexpr std::size_t kRemembered = 1024;  // retracted failures that histories leave out
-  struct Failure {                                  // what the native allocator told
+  struct Failure {                                  // as the native allocator reported it
     std::int64_t device = 0;
     std::size_t allocated = 0;
     std::size_t total = 0;
@@ -65,7 +66,7 @@ class OomRelay {
   void OnNative(const Failure& failure);
 
   // Of the request that this thread has at the native allocator.
-  static thread_local bool asked_;
+  static thread_local bool querying_;
   static thread_local bool failed_;
   static thread_local Failure failure_;
   static thread_local c10::approx_time_t began_;

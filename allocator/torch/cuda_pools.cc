@@ -37,7 +37,7 @@ void PoolFilters::End(c10::DeviceIndex device, c10::MempoolId_t pool) {
   if (newest == open_.rend()) return;
   open_.erase(std::next(newest).base());
   open_count_.store(open_.size(), std::memory_order_relaxed);
-  lock.unlock();  // who passes the gate asks for it
+  lock.unlock();  // who passes the gate requests it
   captures_.CaptureEnds();
 }
 

@@ -25,9 +25,9 @@ namespace stalloc {
 class PoolFilters {
  public:
   using Filter = std::function<bool(cudaStream_t)>;
-  using IsCapturing = std::function<bool(cudaStream_t)>;  // true where it cannot be told
+  using IsCapturing = std::function<bool(cudaStream_t)>;  // true where it is unknown
 
-  PoolFilters();  // asks the driver
+  PoolFilters();  // queries the driver
   explicit PoolFilters(IsCapturing is_capturing);
 
   // The pool's number (OpenPool): gives it one.
@@ -59,7 +59,7 @@ class PoolFilters {
     if (open_count_.load(std::memory_order_relaxed) == 0) return std::nullopt;
     return AcceptSlowly(device, stream);
   }
-  // True where it cannot be told.
+  // True where it is unknown.
   [[nodiscard]] bool IsCaptured(cudaStream_t stream) const { return is_capturing_(stream); }
 
  private:

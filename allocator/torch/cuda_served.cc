@@ -17,7 +17,7 @@ CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(B
 
 }  // namespace
 
-// What cannot throw comes first, so that End takes back no more than was told.
+// What cannot throw comes first, so that End takes back no more than was reported.
 void ServedBlocks::Began(void* pointer, Bytes requested, StreamHandle stream) {
   const bool passed = stats_.Allocated(BlockBytes(requested), requested, PoolOf(requested));
   try {
@@ -40,7 +40,7 @@ void ServedBlocks::TellBegin(void* pointer, Bytes requested, StreamHandle stream
   history_.OnAlloc({device_, pointer, requested, reinterpret_cast<void*>(stream)}, version::UserMetadataOf(native_));
 }
 
-// All is told before another thread can have the address.
+// All is reported before another thread can have the address.
 void ServedBlocks::End(void* pointer, std::optional<StreamHandle> current) noexcept {
   const DeviceRuntime::Ending ending = runtime_.BeginFree(pointer);
   TellEnd(ending);

@@ -1,7 +1,7 @@
-// ServedBlocks: what statistics, history, torch.profiler and Python's memory trace are told of one device's blocks that
-// its arenas serve.
+// ServedBlocks: reports to statistics, history, torch.profiler and Python's memory trace those blocks of one device
+// that its arenas serve.
 //
-// Native blocks tell all that themselves. Thread-safe. Whoever is told may come back here, to ask for a snapshot as
+// Native blocks report all that themselves. Thread-safe. A receiver may come back here, to request a snapshot as
 // well as for memory: no lock of ours is held meanwhile.
 #pragma once
 
@@ -44,7 +44,7 @@ class ServedBlocks {
   // For the statistics. True where the sum of what is reserved may be a new peak.
   bool UpdateReserved();
 
-  // Tells the history of blocks that no stream can use any more.
+  // Reports to the history the blocks that no stream can use any more.
   void CompleteFrees();
 
  private:

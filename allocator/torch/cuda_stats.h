@@ -3,7 +3,7 @@
 // Current values add up. Peaks do not: the two parts peak at different times, so the peak of the sum is kept here. Our
 // part is followed block by block; the native part is looked at when it can matter: after each native allocation, and
 // when our part grew so far that, with the native part as last seen, the sum would be a new peak. Native frees only
-// lower it, so in between `native as last seen + ours` is an upper bound, and a steady iteration asks the native
+// lower it, so in between `native as last seen + ours` is an upper bound, and a steady iteration queries the native
 // allocator almost never. Two threads that allocate at the very same time may let a peak be too high by one of their
 // blocks, never too low.
 //

@@ -13,7 +13,7 @@ thread_local const c10::cuda::CUDAStream* CudaUpstream::recording_ = nullptr;
 
 void* CudaUpstream::Allocate(Bytes requested, StreamHandle stream) {
   if (limited_.load(std::memory_order_relaxed)) limit_hook_();
-  const OomRelay::Asking asking;
+  const OomRelay::Querying querying;
   return native_->raw_alloc_with_stream(requested, reinterpret_cast<cudaStream_t>(stream));
 }
 

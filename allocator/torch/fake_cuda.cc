@@ -67,10 +67,10 @@ const at::CUDAHooksInterface* Hooks() {
 
 }  // namespace
 
-// torch asks its registry for the hooks once, when it is imported: what it has then is all that can be replaced.
+// torch queries its registry for the hooks once, when it is imported: what it has then is all that can be replaced.
 Status FakeCuda() {
   const at::CUDAHooksInterface* const hooks = Hooks();
-  if (hooks == nullptr) return Error{"this torch does not tell its CUDA hooks: libtorch_cpu.so has no getCUDAHooks"};
+  if (hooks == nullptr) return Error{"this torch does not give its CUDA hooks: libtorch_cpu.so has no getCUDAHooks"};
   new (const_cast<at::CUDAHooksInterface*>(hooks)) FakeDevices;
   const c10::impl::DeviceGuardImplRegistrar registered(c10::DeviceType::CUDA, new NothingRuns);
   return Ok{};

@@ -1,7 +1,7 @@
 // Lets torch's autograd run on fake CUDA tensors in a process without a GPU.
 //
-// Where torch has CUDA but the machine has none, the engine asks CUDA for streams and contexts of the device of every
-// gradient, and fails. Here its questions are answered as for devices in use that share one stream.
+// Where torch has CUDA but the machine has none, the engine queries CUDA for streams and contexts of the device of
+// every gradient, and fails. Here its questions are answered as for devices in use that share one stream.
 #pragma once
 
 #include "proto/model/result.h"

@@ -3,7 +3,7 @@
 Does not import torch: that takes seconds, can fail on a build machine without its libraries, and would load what a
 build does not need. Run it isolated (`python -I find_torch.py`), so that the overlay which pip puts on PYTHONPATH while
 it builds a wheel does not hide the interpreter's own packages; `--user` adds the user's site-packages, which isolation
-leaves out; `--package DIR` asks about that torch instead. Prints nothing when there is no torch.
+leaves out; `--package DIR` describes that torch instead. Prints nothing when there is no torch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def minor_version(version: str) -> str:
 def segment_format(version: str, cuda_library: str) -> int:
     """Returns which text this torch has for shared expandable segments, 0 where nobody looked (segment_format.h).
 
-    Its library tells: where the text says what its handles are, there is an error for a receiver that cannot take them.
+    The library shows it: where the text names its handles, there is an error for a receiver that cannot take them.
     """
     if not INTERFACE.supported(version) or not cuda_library:
         return 0
@@ -90,7 +90,7 @@ def find_compiler_headers(package: str, headers: str) -> str:
 
 
 def find_cuda_runtime(headers: str) -> str:
-    """Returns the CUDA runtime's library beside its headers, or ''."""
+    """Returns the CUDA runtime's library next to its headers, or ''."""
     return next(iter(sorted(glob.glob(os.path.join(os.path.dirname(headers), "lib", "libcudart.so.*")))), "")
 
 

@@ -51,7 +51,7 @@ void TellGone(const std::optional<GraphHandles::Capture>& gone) noexcept {
 GraphGuard::GraphGuard(GraphPools& pools, const Functions& functions, IsCapturing is_capturing)
     : pools_(pools), functions_(functions), is_capturing_(std::move(is_capturing)) {}
 
-// The default stream is never captured, and asking about it fails while another one is.
+// The default stream is never captured, and querying it fails while another one is.
 bool GraphGuard::IsCaptured(cudaStream_t stream) const noexcept {
   return stream != nullptr && stream != cudaStreamLegacy && is_capturing_(stream);
 }

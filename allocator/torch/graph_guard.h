@@ -8,7 +8,7 @@
 //
 // So a capture is of the pool that its thread opened last, a graph of the stream's capture, an executable of the graph
 // that it was made from. Installed in the import tables of libtorch_cuda.so and libtorch_python.so, whose calls of
-// CUDA's graph functions come here then. What is not told of a pool passes unchanged.
+// CUDA's graph functions come here then. Calls for unknown pools pass unchanged.
 //
 // A pool is not followable any more, before the call goes on, where its graphs can be launched unseen: a launch into a
 // stream that is captured, an executable for launches from the device, a handle that the program gets
@@ -44,7 +44,7 @@ class GraphGuard {
     RawHandle raw_graph = nullptr;
     RawHandle raw_executable = nullptr;
   };
-  using IsCapturing = std::function<bool(cudaStream_t)>;  // true where it cannot be told
+  using IsCapturing = std::function<bool(cudaStream_t)>;  // true where it is unknown
 
   // `pools`: lives as long.
   GraphGuard(GraphPools& pools, const Functions& functions, IsCapturing is_capturing);

@@ -2,7 +2,7 @@
 // autograd records what the thread does there. Under create_graph a whole backward pass is such.
 //
 // Inside the forward function of an autograd function (Python's or C++'s) nothing is recorded. torch's checkpoint
-// without reentrance keeps hooks for saved tensors in place meanwhile, which tell; else
+// without reentrance keeps hooks for saved tensors in place meanwhile, which show it; else
 // planner/analysis/recomputation.h closes the gap. From any thread.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace stalloc {
 
-// kOther where torch does not tell.
+// kOther where torch does not show it.
 [[nodiscard]] RunningPass PassOfThread() noexcept;
 
 }  // namespace stalloc

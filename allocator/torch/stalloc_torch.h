@@ -1,4 +1,4 @@
-/* stalloc_torch.h: what libstalloc_torch.so exports beside stalloc.h: installing under PyTorch.
+/* stalloc_torch.h: what libstalloc_torch.so exports in addition to stalloc.h: installing under PyTorch.
  *
  * Call after `import torch` and before CUDA is initialised. The library is built for one minor version of torch and
  * refuses others.
@@ -34,7 +34,7 @@ STALLOC_API size_t stalloc_uncounted_json(char* buffer, size_t capacity);
 
 /* For traces of fake tensors: a device without memory, -1 for the CPU, else the index of a GPU. 0: installed. */
 STALLOC_API int stalloc_torch_install_fake(const char* running_torch, int device);
-/* What would be asked of it. The address names the block and is not to be read; null for 0 bytes. Call neither before
+/* A request to it, as traced. The address names the block and is not to be read; null for 0 bytes. Call neither before
  * the device is installed. */
 STALLOC_API void* stalloc_torch_fake_allocate(size_t bytes, uint64_t stream);
 STALLOC_API void stalloc_torch_fake_record_stream(void* block, uint64_t stream);

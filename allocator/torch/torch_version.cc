@@ -29,7 +29,7 @@ const char* BuiltForTorch() noexcept { return STALLOC_TORCH_VERSION; }
 Status CheckTorchVersion(std::string_view built_for, std::string_view running) {
   const std::string_view expected = MinorVersion(built_for);
   if (!expected.empty() && expected == MinorVersion(running)) return Ok{};
-  return Error{"the torch adapter was built for another torch; reinstall stalloc beside this one: built for " +
+  return Error{"the torch adapter was built for another torch; reinstall stalloc for this one: built for " +
                std::string(built_for) + ", running " + (running.empty() ? "(none given)" : std::string(running))};
 }
 

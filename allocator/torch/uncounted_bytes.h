@@ -25,7 +25,7 @@ class UncountedBytes {
   enum class Cause : std::uint8_t { kCommunicators, kGraphs, kCount };
   struct Sample {
     c10::DeviceIndex device = 0;
-    std::int64_t bytes = 0;  // taken of the device, by whomever, that no allocator of this process counts
+    std::int64_t bytes = 0;  // taken of the device, by any process, that no allocator of this process counts
   };
   // Of the calling thread's current device; nullopt: cannot be known now. Does not throw.
   using Measure = std::function<std::optional<Sample>()>;

@@ -45,7 +45,7 @@ bool IsView(const c10::FunctionSchema& schema) {
   });
 }
 
-// A number or a truth about a tensor, which its shape tells, but for the few that read.
+// A number or a truth about a tensor, which follows from its shape, but for the few that read.
 bool AsksShape(std::string_view name, const c10::FunctionSchema& schema) {
   if (name == "aten::_local_scalar_dense" || name == "aten::equal" || schema.returns().empty()) return false;
   const auto holds_tensor = [](const c10::Argument& result) {

@@ -2,7 +2,7 @@
 //
 // torch calls back at the beginning and the end of every operation that goes through its dispatcher, on every thread,
 // so also in the backward pass, whose operations run on threads of autograd's for CUDA. Arguments count at both ends,
-// results at the end. Nothing is kept alive, and no device memory is touched or asked for.
+// results at the end. Nothing is kept alive, and no device memory is touched or requested.
 //
 // Not a use: what looks at a tensor's shape alone (views, empty_like, size). Not seen: kernels that no operation of
 // the dispatcher launches (Triton's, those of an extension's own functions), what torch.compile has generated, and the

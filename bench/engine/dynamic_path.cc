@@ -3,10 +3,10 @@
 // else the machine does meanwhile is not the engine's.
 //
 //   TimeDynamic   each call timed, the clock's own time taken off: median, 99th and 99.9th percentile of the requests
-//                 that get their slots (planned), that get room beside the slots (dynamic), the same in an evaluation
+//                 that get their slots (planned), that get space without a slot (dynamic), the same in an evaluation
 //                 (fenced), and of each with its free (pair)
 //   TimeNoRoom    the worst that a plan can be for requests that no entry explains: thousands of blocks live, and there
-//                 is no room between them, or many holes that are too small. Slots are freed and taken in between
+//                 is no space between them, or many holes that are too small. Slots are freed and taken in between
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ class GrowingArena final : public ArenaBacking {
  public:
   explicit GrowingArena(const DevicePlan& plan) : mapped_(plan.arena_bytes) {}
   void Serve(PlanEngine& engine) { engine_ = &engine; }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+  bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t /*now*/, Growth /*growth*/) noexcept override {
     mapped_ = std::max(mapped_, (offset + bytes + kGrowth - 1) / kGrowth * kGrowth);
     engine_->Extend(mapped_);
     return true;
@@ -167,11 +167,11 @@ class TimedReplay {
   }
 
   void Allocate(std::uint32_t index, bool timed, TimesByKind& times) {
-    const stalloc::bench::Block& asked = run_.blocks[index];
-    if ((asked.flags & (kAllocCaptured | kAllocParallel)) != 0) return;
-    const StreamHandle handle = handles_[asked.stream];
+    const stalloc::bench::Block& wanted = run_.blocks[index];
+    if ((wanted.flags & (kAllocCaptured | kAllocParallel)) != 0) return;
+    const StreamHandle handle = handles_[wanted.stream];
     const auto begin = Clock::now();
-    const PlanEngine::Allocation made = engine_.Allocate(asked.requested, handle);
+    const PlanEngine::Allocation made = engine_.Allocate(wanted.requested, handle);
     const double taken = Since(begin);
     const Kind kind = timed ? KindOf(made) : Kind::kNot;
     blocks_[index] = {made.pointer, taken, kind};

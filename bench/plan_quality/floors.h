@@ -17,7 +17,7 @@ struct Floor {
 };
 
 [[nodiscard]] const std::vector<Floor>& Floors();
-// Null: nothing is asked of this instance.
+// Null: this instance has no floor.
 [[nodiscard]] const Floor* FloorOf(const std::string& instance);
 
 // Of minimalloc's instances together.

@@ -1,5 +1,5 @@
 // The instances that plan_quality runs: recorded runs, one typical iteration of each, minimalloc's public instances,
-// and files that the caller names. Reading one is put off until its turn, so that only one is in memory.
+// and files that the caller names. Each is read when it is needed, so that only one is in memory.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace stalloc::planner {
 struct BenchInstance {
   std::string name;
   std::function<absl::StatusOr<Problem>()> load;
-  std::optional<Bytes> capacity = std::nullopt;  // what the instance asks for, where that is more than the load bound
+  std::optional<Bytes> capacity = std::nullopt;  // what the instance requires, where that is more than the load bound
 };
 
 // What lies below `root`, the repository; minimalloc's instances are left out, with a line on standard error, where

@@ -40,7 +40,7 @@ std::vector<Step> StepsInTime(const Problem& problem) {
   return steps;
 }
 
-// Free ranges below the height, begin -> end, none adjacent to another. The room above the height is taken only where
+// Free ranges below the height, begin -> end, none adjacent to another. The space above the height is taken only where
 // none of them is large enough.
 using FreeRanges = absl::btree_map<Offset, Offset>;
 
@@ -84,7 +84,7 @@ class OnlineArena {
   [[nodiscard]] Bytes height() const { return height_; }
 
  private:
-  // A free range that ends at the height is part of the room above it.
+  // A free range that ends at the height is part of the space above it.
   Offset AllocateAtTop(const Block& block) {
     Offset begin = height_;
     if (!free_.empty() && free_.rbegin()->second == height_) {

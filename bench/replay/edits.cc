@@ -12,7 +12,7 @@ namespace stalloc::bench {
 namespace {
 
 constexpr double kEvaluationShare = 1.1;
-// So many requests at an iteration's beginning tell where a forward pass begins.
+// Requests at an iteration's beginning that show where a forward pass begins.
 constexpr std::size_t kBeginning = 4;
 
 // Requests, counted from the end, that iterations [1, n) have in common in size and stream.

@@ -26,7 +26,7 @@ struct ExperimentOptions {
   int threads = 2;          // of the packing
   planner::Work packing_work = planner::kDefaultPackingWork;
   bool dynamic = true;    // what has no slot is served from the arena, too
-  std::uint64_t lag = 0;  // of the device behind its host, in requests
+  std::uint64_t lag = 0;  // of the device after its host, in requests
   double card = 0;        // of the peak of live bytes; 0: as large as it takes
   double late_share = 0;  // of each served iteration's frees: come later, by up to so many requests
   std::uint32_t late_by = 64;
@@ -59,7 +59,7 @@ struct Experiment {
 // the served iterations, as a run of its own. OutOfRange: no such iteration. FailedPrecondition: nothing to plan.
 [[nodiscard]] absl::StatusOr<Experiment> RunExperiment(const Recording& recording, const ExperimentOptions& options);
 
-// `options` once for each order of the iterations behind the first planned one, the served one among them: every choice
+// `options` once for each order of the iterations after the first planned one, the served one among them: every choice
 // of who is planned from and who is served. InvalidArgument: more than 120 orders, or several served iterations.
 [[nodiscard]] absl::StatusOr<std::vector<Experiment>> RunAllOrders(const Recording& recording,
                                                                    const ExperimentOptions& options);

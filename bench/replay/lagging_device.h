@@ -1,4 +1,4 @@
-// LaggingDevice: a device that is behind its host by so many requests, as one that computes is: an event is done when
+// LaggingDevice: a device that lags its host by N requests, as one that computes is: an event is done when
 // so many requests have come since it was recorded, or when somebody has waited for the device. With a lag of 0 all is
 // done at once.
 //

@@ -55,7 +55,7 @@ struct Recording {
   std::vector<Piece> iterations = {};
 };
 
-// The device of `trace` that was asked for most bytes. What is left alive at the recording's end by the last iteration,
+// The device of `trace` that served most bytes. What is left alive at the recording's end by the last iteration,
 // and by the one before was freed later, is taken to be freed as there. Uses of a block in a later piece are dropped.
 // InvalidArgument: no allocation, or fewer than two iterations.
 [[nodiscard]] absl::StatusOr<Recording> CutRecording(const Trace& trace, const std::string& name);

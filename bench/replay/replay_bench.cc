@@ -38,7 +38,7 @@ ABSL_FLAG(std::vector<std::string>, without, {},
           "Rules of the engine that are left out, to see what they are worth: in-the-way, kept-places, late-rooms, "
           "lent-slots.");
 ABSL_FLAG(bool, dynamic, true, "What has no slot is served from the arena, too; --nodynamic: by upstream.");
-ABSL_FLAG(std::uint64_t, lag, 0, "The device is so many requests behind the host.");
+ABSL_FLAG(std::uint64_t, lag, 0, "The device lags the host by N requests.");
 ABSL_FLAG(double, card, 0, "The card is so many times as large as the peak of live bytes; 0: as large as it takes.");
 ABSL_FLAG(double, late, 0, "So many percent of the served iteration's frees come later, by up to --late_by requests.");
 ABSL_FLAG(std::uint32_t, late_by, 64, "See --late.");

@@ -47,9 +47,9 @@ class Bed {
   }
 
   void Allocate(std::uint32_t block) {
-    const Block& asked = run_.blocks[block];
+    const Block& wanted = run_.blocks[block];
     device_->Advance();
-    pointers_[block] = runtime_->Allocate(asked.requested, handles_[asked.stream], OriginOf(asked));
+    pointers_[block] = runtime_->Allocate(wanted.requested, handles_[wanted.stream], OriginOf(wanted));
   }
   void Free(std::uint32_t block) { runtime_->Free(pointers_[block]); }
   void Do(const Step& step) {

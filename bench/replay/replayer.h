@@ -23,7 +23,7 @@ inline constexpr std::size_t kMissReasons = static_cast<std::size_t>(MissReason:
 
 // The arena became larger.
 struct Growth {
-  std::uint32_t request = 0;  // of the served iterations, that asked for it
+  std::uint32_t request = 0;  // of the served iterations, that made it
   Bytes requested = 0;
   Bytes bytes = 0;        // by so much
   Bytes arena_bytes = 0;  // afterwards
@@ -39,7 +39,7 @@ struct IterationPeaks {
   }
 };
 
-// What was asked of the runtime in a time, and what that cost.
+// The requests to the runtime in a time, and their cost.
 struct Activity {
   std::array<std::uint64_t, kServedKinds> requests{};
   std::array<std::uint64_t, kMissReasons> misses{};

@@ -120,7 +120,7 @@ Matches AlignCore(Keys left, Keys right) {
   return anchors.empty() ? PairByPosition(left, right) : FillBetween(anchors, left, right);
 }
 
-// Marks as keys: everything that tells phases of one iteration apart. The number of an iteration does not.
+// Marks as keys: everything that distinguishes phases of one iteration. The number of an iteration does not.
 RequestKey PhaseKey(const Phase& phase) {
   const Mark& mark = phase.mark;
   const std::int32_t index = mark.kind == MarkKind::kIteration ? 0 : mark.index;

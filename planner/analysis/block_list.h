@@ -28,7 +28,7 @@ class BlockList {
     Offset address = 0;
     Bytes bytes = 0;
     BlockId before = kNoBlock;  // neighbours in the same segment
-    BlockId behind = kNoBlock;
+    BlockId after = kNoBlock;
     std::uint32_t pool = 0;
     bool free = false;
   };
@@ -51,7 +51,7 @@ class BlockList {
 
   // Makes the block free together with its free neighbours: `free` then has the whole.
   void Free(BlockId id, FreeBlocks* free);
-  // Makes what `id` has behind its first `bytes` a free block. REQUIRES: it has more.
+  // Makes what `id` has after its first `bytes` a free block. REQUIRES: it has more.
   void FreeRest(BlockId id, Bytes bytes, FreeBlocks* free);
 
   // Cuts `id` after its first `bytes`; returns the rest. REQUIRES: it has more.
@@ -61,18 +61,18 @@ class BlockList {
     rest.bytes -= bytes;
     rest.before = id;
     const BlockId rest_id = Add(rest);
-    if (rest.behind != kNoBlock) blocks_[rest.behind].before = rest_id;
+    if (rest.after != kNoBlock) blocks_[rest.after].before = rest_id;
     blocks_[id].bytes = bytes;
-    blocks_[id].behind = rest_id;
+    blocks_[id].after = rest_id;
     return rest_id;
   }
 
-  // `left` takes over the block behind it, whose id ends.
+  // `left` takes over the block after it, whose id ends.
   void MergeWithBehind(BlockId left) {
-    const BlockId gone = blocks_[left].behind;
+    const BlockId gone = blocks_[left].after;
     blocks_[left].bytes += blocks_[gone].bytes;
-    blocks_[left].behind = blocks_[gone].behind;
-    if (blocks_[left].behind != kNoBlock) blocks_[blocks_[left].behind].before = left;
+    blocks_[left].after = blocks_[gone].after;
+    if (blocks_[left].after != kNoBlock) blocks_[blocks_[left].after].before = left;
     unused_.push_back(gone);
   }
 

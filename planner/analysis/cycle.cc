@@ -13,7 +13,7 @@
 namespace stalloc::planner {
 namespace {
 
-// An iteration with fewer requests than this share of the one before was broken off. The first one asks for more than
+// An iteration with fewer requests than this share of the one before was broken off. The first one requests more than
 // others.
 constexpr double kCompleteShare = 0.9;
 constexpr double kCompleteShareOfFirst = 0.5;
@@ -22,7 +22,7 @@ constexpr double kLikenessSlack = 0.002;
 constexpr double kLikenessShare = 0.25;  // of what those do not have in common
 // A longer period must explain half of what a period of one leaves unlike, and at least so much.
 constexpr double kPeriodGain = 0.02;
-// Where one pair of iterations is all that tells of a longer period, so large a part may be left unlike: of three
+// If only one pair of iterations shows a longer period, this part may differ: of three
 // iterations two are always most alike.
 constexpr double kLeftByOnePair = 0.125;
 constexpr double kLeft = 0.5;
@@ -85,7 +85,7 @@ class CycleFinder {
     return total == 0 ? 1.0 : 1.0 - static_cast<double>(unlike) / static_cast<double>(total);
   }
 
-  // Compared with the least of the few before it: one that also evaluates, or another of several in turn, is no
+  // Compared with the least of the few before it: one that also evaluates, or one of several that alternate, is no
   // measure.
   bool LastIsBrokenOff() const {
     const std::uint32_t last = cycle_.traced - 1;
@@ -132,7 +132,7 @@ class CycleFinder {
     return best_period;
   }
 
-  // Bytes and number of blocks that an iteration leaves behind for good.
+  // Bytes and number of blocks that an iteration leaves live for good.
   struct Residue {
     Bytes bytes = 0;
     std::uint64_t blocks = 0;
@@ -255,7 +255,7 @@ class CycleFinder {
     } else if (cycle_.Followers(cycle_.warmup + cycle_.period - 1) == 0) {
       cycle_.warnings.push_back(absl::StrCat(
           "no complete iteration follows the template (iteration ", cycle_.warmup, " of ", cycle_.complete,
-          "): blocks that outlive it keep their places for ever, and nothing tells sizes that vary; trace one more"));
+          "): blocks that outlive it keep their places for ever, and it is unknown which sizes vary; trace one more"));
     }
     if (cycle_.broken_off() && Requests(cycle_.traced - 1) > 0) {
       cycle_.warnings.push_back(absl::StrCat("the last traced iteration was broken off after ",

@@ -6,7 +6,7 @@
 //               set-up warm   |----- alike -----|  not compared
 //                             template (period 1)
 //
-// Typical iterations are like the others: they ask for the same sizes, and leave no more behind (lazy optimizer state,
+// Typical iterations are like the others: they request the same sizes, and leave no more live (lazy optimizer state,
 // workspaces). Warm-up ends with the first typical ones. Later ones that are not typical (an evaluation without a
 // fence, the end of an epoch) take no part in comparisons. Several optimizers per step repeat with a period of their
 // number when marks come from optimizer steps.
@@ -48,7 +48,7 @@ struct Cycle {
 [[nodiscard]] absl::StatusOr<Cycle> FindCycle(const DeviceTrace& device, const Segmentation& segmentation,
                                               bool trace_complete);
 
-// The block is freed when nothing is asked for any more, at the end of the process: as good as never.
+// The block is freed when nothing is requested any more, at the end of the process: as good as never.
 [[nodiscard]] bool FreedAtExit(const DeviceTrace& device, const Allocation& allocation);
 
 }  // namespace stalloc::planner

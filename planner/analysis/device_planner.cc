@@ -19,13 +19,14 @@
 #include "planner/analysis/turns.h"
 #include "planner/packing/finish/hand_overs.h"
 #include "planner/packing/finish/scatter.h"
-#include "planner/packing/finish/state_room.h"
+#include "planner/packing/finish/state_space.h"
 #include "planner/packing/problem/plan_check.h"
 
 namespace stalloc::planner {
 namespace {
 
-// Of the room that a plan leaves, and of hand-overs between its streams. REQUIRES: the packing is the timeline's.
+// Figures of the space that a plan leaves, and of hand-overs between its streams. REQUIRES: the packing is the
+// timeline's.
 void ReportSpace(const Timeline& timeline, const Packing& packing, PackingReport* report) {
   if (MayNeedWaits(timeline.problem)) {
     const std::vector<HandOver> found = FindHandOvers(timeline.problem, packing.offsets, timeline.cycle());
@@ -35,7 +36,7 @@ void ReportSpace(const Timeline& timeline, const Packing& packing, PackingReport
 }
 
 // Of what comes before this segment and what is outside of scripts, at most so much is live from then on.
-Bytes PeakBeside(const DeviceTrace& device, std::uint32_t segment) {
+Bytes PeakOutsideSlots(const DeviceTrace& device, std::uint32_t segment) {
   Bytes live = 0;
   Bytes peak = 0;
   Sweep sweep(device);
@@ -150,8 +151,8 @@ void DevicePlanner::FindPools() {
   model_->pools = schedule_.get();
 }
 
-// Slots for all where they take hardly more than is live: they are quicker than a search for room. Else for nothing
-// that varies, which then finds room in turns.
+// Slots for all where they take hardly more than is live: they are quicker than a search for space. Else for nothing
+// that varies, which then finds space in turns.
 SlotChoice DevicePlanner::ChoiceByLoad(SlotChoice choice) const {
   constexpr Bytes kHardlyMore = 128;
   const Bytes live = PeakLiveBytes(device_);
@@ -180,11 +181,11 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
   }
   Packing packing = solved.packing;
   if (solved.turns > 1) JoinTurns(&timeline_, &packing);
-  if (model_->passes.Have(PackingPass::kStateRoom)) {
-    KeepStateRoom(timeline_.cycle(), timeline_.twins, &timeline_.problem, &packing);
+  if (model_->passes.Have(PackingPass::kStateSpace)) {
+    KeepStateSpace(timeline_.cycle(), timeline_.twins, &timeline_.problem, &packing);
   }
   if (absl::Status status = CheckPacking(timeline_.problem, packing); !status.ok()) {
-    return absl::InternalError(absl::StrCat("the packing with room for state is wrong: ", status.message()));
+    return absl::InternalError(absl::StrCat("the packing with space for state is wrong: ", status.message()));
   }
   plan_ = BuildDevicePlan(device_, timeline_, packing);
   absl::StatusOr<Replay> replay = ReplayTrace(device_, plan_, WholeAlignments(device_, *model_), &lendable_);
@@ -230,7 +231,7 @@ Bytes DevicePlanner::HeldOf(const TrialOutcome& outcome) const {
 }
 
 // The replay serves from slots alone. What it leaves to upstream (what varies, evaluations, checkpoints) mostly finds
-// room in the arena: then the traced run is served once more, as the run to come will be.
+// space in the arena: then the traced run is served once more, as the run to come will be.
 absl::StatusOr<TrialOutcome> DevicePlanner::Predict(const Replay& replay, const SlotJudge* judge) const {
   TrialOutcome outcome;
   outcome.arena_bytes = RoundUp(plan_.arena_bytes, kMappingUnit);
@@ -240,15 +241,15 @@ absl::StatusOr<TrialOutcome> DevicePlanner::Predict(const Replay& replay, const 
   return outcome;
 }
 
-// Without serving anything: as the trial said, or what the plan has and what stays beside it. What varies finds its
-// room in the arena, or else is what the peak has above the plan.
+// Without serving anything: as the trial said, or the plan and what it does not hold. Varying blocks find their
+// space in the arena, or else is what the peak has above the plan.
 TrialOutcome DevicePlanner::PredictRunning(const Replay& replay) const {
   if (trial_.has_value() && trial_->candidates[trial_->taken].served) return trial_->candidates[trial_->taken];
   TrialOutcome outcome;
   outcome.peak_live_bytes = replay.peak_live_bytes;
-  outcome.upstream_bytes = HeldByUpstream(PeakBeside(device_, model_->cycle.warmup + 1));
-  const Bytes beside = std::min(outcome.upstream_bytes, replay.beside_lent_peak_bytes);
-  outcome.arena_bytes = RoundUp(std::max(plan_.arena_bytes, replay.beside_lent_peak_bytes - beside), kMappingUnit);
+  outcome.upstream_bytes = HeldByUpstream(PeakOutsideSlots(device_, model_->cycle.warmup + 1));
+  const Bytes outside = std::min(outcome.upstream_bytes, replay.unlent_peak_bytes);
+  outcome.arena_bytes = RoundUp(std::max(plan_.arena_bytes, replay.unlent_peak_bytes - outside), kMappingUnit);
   return outcome;
 }
 

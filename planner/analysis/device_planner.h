@@ -39,7 +39,7 @@ class DevicePlanner {
   // Instead of LayOut() and Finish(): only the report's forecast.
   void Forecast(const SlotChoice& choice);
   // Checks the packing, and the plan against the trace; fills plan(). Internal if they do not hold. `judge` (may be
-  // null) is asked what upstream will hold, where the replay leaves something to it; not for a run that goes on, whose
+  // null) says what upstream will hold, where the replay leaves something to it; not for a run that goes on, whose
   // plan is waited for.
   [[nodiscard]] absl::Status Finish(const SolvedPacking& solved, const SlotJudge* judge);
 

@@ -48,7 +48,7 @@ class CaptureFinder {
     if (const auto number = NumberOf(mark.name, kGraphMarkPrefix, kCaptureMarkSuffix)) {
       if (begins) {
         rows_[*number].push_back(found_.captures.size());
-        found_.captures.push_back({.number = *number, .begin = event, .asked = {}, .freed = {}});
+        found_.captures.push_back({.number = *number, .begin = event, .requested = {}, .freed = {}});
       } else if (const auto rows = rows_.find(*number); rows != rows_.end()) {
         found_.captures[rows->second.back()].end = event;
       }
@@ -71,8 +71,8 @@ class CaptureFinder {
   // The capture that is open at the event; of several the one that began last.
   [[nodiscard]] std::size_t CaptureAt(std::uint64_t event) const {
     const std::vector<GraphCapture>& captures = found_.captures;
-    const auto behind = std::ranges::upper_bound(captures, event, {}, &GraphCapture::begin);
-    for (auto i = static_cast<std::size_t>(behind - captures.begin()); i-- > 0;) {
+    const auto next = std::ranges::upper_bound(captures, event, {}, &GraphCapture::begin);
+    for (auto i = static_cast<std::size_t>(next - captures.begin()); i-- > 0;) {
       if (event < captures[i].end) return i;
       if (event >= captures[i].last_end) break;
     }
@@ -89,18 +89,18 @@ class CaptureFinder {
   void Classify(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     if ((allocation.flags & kAllocCaptured) == 0) return;
-    const std::size_t asked = CaptureAt(allocation.event);
+    const std::size_t requested = CaptureAt(allocation.event);
     const std::size_t freed = allocation.freed() ? CaptureAt(allocation.free_event) : kNoCapture;
     CapturedKind& kind = found_.kinds[index];
-    if (asked == kNoCapture && IsUnseen(allocation)) return;
-    if (asked == kNoCapture || freed == kNoCapture) {
+    if (requested == kNoCapture && IsUnseen(allocation)) return;
+    if (requested == kNoCapture || freed == kNoCapture) {
       kind = CapturedKind::kKept;
-    } else if (asked == freed) {
+    } else if (requested == freed) {
       kind = CapturedKind::kDead;
     } else {
       kind = restorable_.contains(device_.PoolOf(index)) ? CapturedKind::kKept : CapturedKind::kCarried;
     }
-    if (asked != kNoCapture) found_.captures[asked].asked.push_back(index);
+    if (requested != kNoCapture) found_.captures[requested].requested.push_back(index);
     if (kind == CapturedKind::kCarried) found_.captures[freed].freed.push_back(index);
   }
 

@@ -38,8 +38,8 @@ class NeedsFinder {
   void TakeCapture(const GraphCapture& capture) {
     CapturedGraph& graph = found_.graphs.emplace_back();
     graph.number = capture.number;
-    if (!capture.asked.empty()) graph.pool = device_.PoolOf(capture.asked.front());
-    for (const std::uint32_t index : capture.asked) {
+    if (!capture.requested.empty()) graph.pool = device_.PoolOf(capture.requested.front());
+    for (const std::uint32_t index : capture.requested) {
       graph_pools_.insert(device_.PoolOf(index));
       const Bytes bytes = device_.allocations[index].bytes;
       if (captures_.kinds[index] == CapturedKind::kCarried) graph.carried += bytes;
@@ -48,8 +48,8 @@ class NeedsFinder {
   }
 
   [[nodiscard]] std::uint32_t SegmentOf(std::uint64_t event) const {
-    const auto behind = std::ranges::upper_bound(segments_, event, {}, &Segment::begin_event);
-    return static_cast<std::uint32_t>(std::max<std::ptrdiff_t>(behind - segments_.begin(), 1) - 1);
+    const auto after = std::ranges::upper_bound(segments_, event, {}, &Segment::begin_event);
+    return static_cast<std::uint32_t>(std::max<std::ptrdiff_t>(after - segments_.begin(), 1) - 1);
   }
 
   void TakePools() {
@@ -76,7 +76,7 @@ class NeedsFinder {
       live += static_cast<std::int64_t>(allocation.bytes);
       add(allocation.free_event, -static_cast<std::int64_t>(allocation.bytes), CapturedKind::kCarried);
     }
-    for (const std::uint32_t index : capture.asked) {
+    for (const std::uint32_t index : capture.requested) {
       const Allocation& allocation = device_.allocations[index];
       if (captures_.kinds[index] == CapturedKind::kKept) continue;
       add(allocation.event, static_cast<std::int64_t>(allocation.bytes), captures_.kinds[index]);
@@ -132,7 +132,7 @@ class NeedsFinder {
     // What it takes from others is part of its own launch.
     for (const std::uint32_t index : capture.freed) SetWaiting(index, false);
     Note(launch.event, &graph);
-    for (const std::uint32_t index : capture.asked) {
+    for (const std::uint32_t index : capture.requested) {
       if (captures_.kinds[index] == CapturedKind::kCarried) SetWaiting(index, true);
     }
   }

@@ -25,7 +25,7 @@ struct CapturedGraph {
 
 struct GraphNeeds {
   struct Pool {
-    std::uint32_t number = 0;  // PoolPlusOne; 0: not told apart
+    std::uint32_t number = 0;  // PoolPlusOne; 0: not distinguished
     Bytes most = 0;            // that lived in it at a time
   };
 

@@ -3,7 +3,7 @@
 // what does not lower the load at last stays in the arena.
 //
 //   pool ^   [need of A]      [B   ]              blocks end before a launch begins that needs their bytes, and begin
-//        |   [       ]  lent  [    ]  lent        behind it
+//        |   [       ]  lent  [    ]  lent        after it
 //        +--------------------------------> tick of the cycle
 //
 // Lent are blocks that live within one cycle, of the stream that has most of its bytes, alone: whatever varies or stays

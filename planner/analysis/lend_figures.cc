@@ -88,16 +88,16 @@ class FiguresFinder {
             static_cast<Tick>((most - cycle) % model_.length())};
   }
 
-  // That of the first request behind the first capture's beginning, at the latest the cycle's.
+  // That of the first request after the first capture's beginning, at the latest the cycle's.
   [[nodiscard]] Tick CapturedTick(const Timeline& timeline) const {
     for (std::uint32_t s = 0; s < timeline.prologue; ++s) {
       const std::uint32_t segment = timeline.scripts[s].segment;
       if (segment != needs_.first_segment) continue;
       const std::vector<std::uint32_t>& requests = device_.segments[segment].allocations;
-      const auto behind = std::ranges::lower_bound(requests, needs_.first_event, {}, [&](std::uint32_t index) {
+      const auto after = std::ranges::lower_bound(requests, needs_.first_event, {}, [&](std::uint32_t index) {
         return std::uint64_t{device_.allocations[index].event};
       });
-      return timeline.scripts[s].begin + static_cast<Tick>(behind - requests.begin());
+      return timeline.scripts[s].begin + static_cast<Tick>(after - requests.begin());
     }
     return timeline.cycle_begin;
   }

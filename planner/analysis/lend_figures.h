@@ -22,9 +22,9 @@ namespace stalloc::planner {
 // Why no more is saved in the cycle: at the moment when most is held there with lending, or at all.
 enum class LendLimit : std::uint8_t {
   kLateTrace,     // the trace began when graphs may have been there
-  kUnknownPools,  // the trace does not tell where their blocks lie
+  kUnknownPools,  // the trace does not show where their blocks lie
   kNoLaunch,      // no graph was launched in the trace
-  kCapturedLate,  // behind the iterations that the plan repeats
+  kCapturedLate,  // after the iterations that the plan repeats
   kKept,          // nothing of the pools is free at any time, or too little for a block
   kOrder,         // all is carried, and launches come in another order each time
   kFence,         // it is in a fence, which may hide launches
@@ -43,7 +43,7 @@ struct LendFigures {
   Bytes dead = 0;              // of pools that are known and whose graphs were launched: free between launches
   Bytes carried = 0;           // of these: from a launch to a later one
   Bytes kept = 0;              // of these: for good
-  std::uint32_t unknown = 0;   // pools: the trace does not tell where their blocks lie
+  std::uint32_t unknown = 0;   // pools: the trace does not show where their blocks lie
   std::uint64_t requests = 0;  // lent, of a cycle
   LendLimit limit = LendLimit::kKept;
 

@@ -44,7 +44,7 @@ class LendableFinder {
     Offset begin = 0;
     for (std::size_t i = 0; i < launched_.size(); ++i) {
       if (!launched_[i]) continue;
-      for (const std::uint32_t index : captures_.captures[i].asked) {
+      for (const std::uint32_t index : captures_.captures[i].requested) {
         const std::uint32_t number = device_.PoolOf(index);
         const auto pool = pools.find(number);
         if (pool == pools.end() || pool->second.layout.empty() || placed_.contains(number)) continue;
@@ -59,7 +59,7 @@ class LendableFinder {
   void TakeCapture(std::uint32_t number) {
     std::vector<ByteRange> needs;
     std::map<std::uint32_t, std::vector<ByteRange>> gifts;
-    for (const std::uint32_t index : captures_.captures[number].asked) {
+    for (const std::uint32_t index : captures_.captures[number].requested) {
       if (captures_.kinds[index] == CapturedKind::kKept) continue;
       if (!launched_[number]) {
         AddTo(&kept_, index);

@@ -6,7 +6,8 @@
 //
 // A byte that any kept block has (graph_captures.h) is never lendable, and what a graph without a launch that was seen
 // has is kept. A pool is known by its number, and all its requests' addresses; nothing is lendable of a trace that
-// began late. Pure. Bytes are offsets into the pools' layouts (proto/model/pool_layout.h), which lie behind each other.
+// began late. Pure. Bytes are offsets into the pools' layouts (proto/model/pool_layout.h), which lie one after the
+// other.
 #pragma once
 
 #include <cstddef>

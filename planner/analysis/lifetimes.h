@@ -75,7 +75,7 @@ struct DeviceTrace {
   std::vector<std::uint32_t> frees;       // indices of those that are freed, in order of their frees
   std::vector<SegmentRequests> segments;  // parallel to Segmentation::segments
   std::vector<StreamInfo> streams;        // of this device
-  std::vector<std::uint32_t> stacks;      // by allocation, as TraceEvent::stack_plus_one; those behind its end: 0
+  std::vector<std::uint32_t> stacks;      // by allocation, as TraceEvent::stack_plus_one; those after its end: 0
   std::vector<std::uint32_t> pools;       // likewise: PoolPlusOne of its flags
   std::vector<BlockAddress> addresses;    // of captured allocations, where they are known; ascending by allocation
   std::vector<BlockTensor> tensors;       // ascending by allocation, then by offset
@@ -100,7 +100,7 @@ struct DeviceTrace {
 // each allocation so far. Not thread-safe.
 class LifetimeBuilder {
  public:
-  // Memory for so many events in all is asked for at once; a hint.
+  // Memory for so many events in all is requested at once; a hint.
   void Expect(std::uint64_t events);
 
   // Takes what `trace` holds as the next events of the file; they may be dropped afterwards, the marks not.

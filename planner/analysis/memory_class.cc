@@ -8,7 +8,7 @@
 namespace stalloc::planner {
 namespace {
 
-// Of an iteration's requests: what lives no longer is a temporary where no mark tells.
+// Requests of an iteration that live no longer are temporaries if no mark says otherwise.
 constexpr std::uint64_t kShortShare = 100;
 constexpr std::uint64_t kLeastShort = 4;
 
@@ -173,7 +173,7 @@ MemoryClass MemoryClassifier::ClassOfTransient(const Allocation& allocation) con
   return ClassOfUnmarked(allocation);
 }
 
-// No mark tells passes apart.
+// No mark distinguishes passes.
 MemoryClass MemoryClassifier::ClassOfUnmarked(const Allocation& allocation) const {
   if (!names_gradients_ && ReachesOptimizer(allocation)) return MemoryClass::kGradients;
   return IsShort(allocation) ? MemoryClass::kTemporaries : MemoryClass::kActivations;
@@ -216,7 +216,7 @@ std::vector<std::string> ClassNotes(const PhaseMap& phases) {
   }
   if (!phases.knows_optimizer()) {
     notes.emplace_back(
-        "classes: without optimizer marks, gradients count as activations, and what iterations leave behind as "
+        "classes: without optimizer marks, gradients count as activations, and what iterations leave live as "
         "optimizer state");
   }
   return notes;

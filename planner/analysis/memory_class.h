@@ -1,23 +1,23 @@
 // What a block holds. Where the trace names the tensors inside (parameters, gradients, optimizer state, buffers,
 // inputs), they decide, wherever the block was allocated: parameters and buffers are weights. Else it is what lifetime
-// and marks tell:
+// and marks say:
 //
 //   weights          persistent, from before the first micro-batch: also gradient buffers and master weights made there
 //   gradients        from a backward pass or what follows it, alive when the optimizer begins
 //   casts of weights  in half their bytes, which autocast makes, and their gradients: weight_casts.h
 //   optimizer state  persistent, from the optimizer's part of an iteration, which ends where its step returns
-//   activations      from a forward pass, freed in a later phase; recomputed in a backward pass, and alive behind the
+//   activations      from a forward pass, freed in a later phase; recomputed in a backward pass, and alive after the
 //                    recomputation
 //   inputs           from outside of passes and optimizer, alive where the next pass begins, gone an iteration later
 //   temporaries      freed in the phase (or recomputation) they come from, or later without reaching the optimizer
 //   dynamic          their size, or whether they are there at all, varies from iteration to iteration
 //   other            what the loop keeps; inside fences, captured, from parallel regions; buffers that a forward pass
-//                    leaves behind
+//                    leaves live
 //
 // A trace that names gradients, or inputs, names all of them: what has no name is none, but for buffers that a backward
 // pass makes (buckets of communication). Without micro-batch marks a temporary is what lives for at most 1 % of its
 // iteration's requests. Without an optimizer's mark gradients count as activations, and all that iterations leave
-// behind as optimizer state.
+// live as optimizer state.
 #pragma once
 
 #include <array>
@@ -81,10 +81,10 @@ class MemoryClassifier {
   std::vector<std::uint64_t> requests_before_;  // of each segment; one more: all
 };
 
-// Weights and state: alive for more than a whole iteration, or for good. In the last iteration nobody can tell.
+// Weights and state: alive for more than a whole iteration, or for good. In the last iteration it is unknown.
 [[nodiscard]] bool IsPersistent(const DeviceTrace& device, const Allocation& allocation);
 
-// Which classes the marks do not tell apart: one sentence each.
+// The classes that the marks do not distinguish: one sentence each.
 [[nodiscard]] std::vector<std::string> ClassNotes(const PhaseMap& phases);
 
 }  // namespace stalloc::planner

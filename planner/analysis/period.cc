@@ -108,8 +108,8 @@ double LikenessOf(const std::vector<Bytes>& sizes, std::size_t begin, std::size_
 std::vector<std::size_t> BeginsOf(const std::vector<Bytes>& sizes, const std::vector<Bytes>& live_before,
                                   std::size_t period) {
   // Not in the last period, which may be an evaluation or cut off, if there is another.
-  const std::size_t behind = (sizes.size() >= 3 * period ? 2 : 1) * period;
-  const auto begin = live_before.begin() + static_cast<std::ptrdiff_t>(sizes.size() - std::min(sizes.size(), behind));
+  const std::size_t after = (sizes.size() >= 3 * period ? 2 : 1) * period;
+  const auto begin = live_before.begin() + static_cast<std::ptrdiff_t>(sizes.size() - std::min(sizes.size(), after));
   const auto end =
       live_before.begin() + std::min(std::distance(live_before.begin(), begin) + static_cast<std::ptrdiff_t>(period),
                                      static_cast<std::ptrdiff_t>(sizes.size()));

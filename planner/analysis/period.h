@@ -33,10 +33,10 @@ struct PeriodCut {
 
 // `sizes`: of all requests; `live_before`: live bytes before each of them, and maybe those in the end. An iteration
 // begins where least is live, which is after the optimizer. What comes before the first one is set-up (and warm-up,
-// where it asks for something else).
+// where it requests something else).
 [[nodiscard]] PeriodCut FindPeriodCut(const std::vector<Bytes>& sizes, const std::vector<Bytes>& live_before);
 
-// Requests an iteration, as far as sizes tell; 0 if nothing repeats.
+// Requests an iteration, as far as sizes show; 0 if nothing repeats.
 [[nodiscard]] std::size_t FindPeriod(const std::vector<Bytes>& sizes);
 
 // Cuts a trace that has no iteration mark where the requests of its busiest device repeat; marks of other kinds stay

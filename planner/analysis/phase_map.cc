@@ -119,9 +119,9 @@ PhaseMap::PhaseMap(const Segmentation& segmentation, const std::vector<Mark>& ma
 }
 
 std::size_t PhaseMap::At(std::uint64_t event) const {
-  const auto behind = std::upper_bound(spans_.begin() + 1, spans_.end(), event,
-                                       [](std::uint64_t at, const PhaseSpan& span) { return at < span.begin_event; });
-  return static_cast<std::size_t>(behind - spans_.begin()) - 1;
+  const auto after = std::upper_bound(spans_.begin() + 1, spans_.end(), event,
+                                      [](std::uint64_t at, const PhaseSpan& span) { return at < span.begin_event; });
+  return static_cast<std::size_t>(after - spans_.begin()) - 1;
 }
 
 std::uint64_t PhaseMap::OptimizerAfter(std::uint64_t event) const {

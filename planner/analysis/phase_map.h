@@ -44,7 +44,7 @@ class PhaseMap {
   [[nodiscard]] std::size_t At(std::uint64_t event) const;
   // First event of the optimizer's part of the segment at or after `event`; kNever if there is none.
   [[nodiscard]] std::uint64_t OptimizerAfter(std::uint64_t event) const;
-  // Where the first pass behind the event's own phase begins, of an iteration without marks of passes where it does
+  // Where the first pass after the event's own phase begins, of an iteration without marks of passes where it does
   // itself; kNever if there is none.
   [[nodiscard]] std::uint64_t PassAfter(std::uint64_t event) const;
   // A pass of the same iteration lies before this span, and no optimizer's step in between.

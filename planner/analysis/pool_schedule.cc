@@ -74,9 +74,9 @@ class Scheduler {
   // In cycle time, from the request before an event on.
   [[nodiscard]] Lifetime GapAt(std::uint64_t event, std::uint32_t segment, std::uint32_t script) const {
     const std::vector<std::uint32_t>& requests = device_.segments[segment].allocations;
-    const auto behind = std::ranges::lower_bound(
+    const auto after = std::ranges::lower_bound(
         requests, event, {}, [&](std::uint32_t index) { return std::uint64_t{device_.allocations[index].event}; });
-    const auto ordinal = static_cast<std::uint32_t>(behind - requests.begin());
+    const auto ordinal = static_cast<std::uint32_t>(after - requests.begin());
     const Alignment& alignment = *model_.alignments[segment];
     const Tick begin = model_.begins[script];
     return {begin + alignment.LeftReached(ordinal) - 1, begin + alignment.LeftBound(ordinal)};

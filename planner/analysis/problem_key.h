@@ -1,4 +1,4 @@
-// A key of packing problems: equal problems have equal keys (ContentHash). Whoever trusts it checks the packing all the
+// A key of packing problems: equal problems have equal keys (ContentHash). The caller still checks the packing all the
 // same.
 #pragma once
 

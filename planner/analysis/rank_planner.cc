@@ -62,7 +62,7 @@ absl::Status SameRun(const Fingerprint& plan, const Fingerprint& trace) {
   return absl::OkStatus();
 }
 
-// They are over, and whoever takes the plan up reads them for nothing. How many iterations there were still counts.
+// They are over, and taking the plan up would read them for nothing. How many iterations there were still counts.
 void ForgetRequestsOfPrologue(DevicePlan* plan) {
   for (Script& script : plan->prologue) script = {};
 }
@@ -122,7 +122,7 @@ ProblemKey RankPlanner::Key() const {
   for (const Device& device : devices_) {
     if (!device.has_problem) continue;
     const Timeline& timeline = device.planner.timeline();
-    // The cycle decides among packings of equal height, and with its copies what there is in turns.
+    // The cycle decides among packings of equal height, and with its copies what lies in turns.
     const auto begin = static_cast<std::uint64_t>(timeline.cycle_begin) * (kMaxPeriod + 1) + timeline.copies;
     // So does the work that is left.
     const std::uint64_t end = timeline.end ^ std::rotl(device.planner.spent(), 32);

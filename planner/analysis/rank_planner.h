@@ -33,8 +33,8 @@ struct RankPlannerOptions {
 
 struct RankResult {
   RankReport report;
-  std::optional<Plan> plan;  // absent if not asked for
-  absl::Status plan_status;  // why there is none although it was asked for; the report is there all the same
+  std::optional<Plan> plan;  // absent if not requested
+  absl::Status plan_status;  // why there is none although it was requested; the report is there all the same
 };
 
 // One per device that can be planned.
@@ -50,7 +50,7 @@ class RankPlanner {
   // InvalidArgument for a trace without an allocation.
   [[nodiscard]] absl::Status Analyse();
 
-  // False: nothing to solve, for it was not asked for or is impossible; Finish({}) tells why.
+  // False: nothing to solve, for it was not requested or is impossible; Finish({}) says why.
   [[nodiscard]] bool HasProblem() const;
   // Of all devices together.
   [[nodiscard]] ProblemKey Key() const;
@@ -59,9 +59,9 @@ class RankPlanner {
   // `packing`: of this rank, or of one with the same key. Every plan that this makes has passed CheckPacking,
   // CheckPlanShape and ReplayTrace.
   [[nodiscard]] absl::Status MakePlan(const RankPacking& packing);
-  // Absent if it was not asked for, or is impossible: the result's plan_status tells why.
+  // Absent if it was not requested, or is impossible: the result's plan_status says why.
   [[nodiscard]] const std::optional<Plan>& plan() const { return result_.plan; }
-  // With the report, which takes longer than whoever waits for the plan should; once. `packing` as MakePlan had it.
+  // With the report, which takes longer than a run should wait for its plan; once. `packing` as MakePlan had it.
   [[nodiscard]] RankResult Finish(const RankPacking& packing);
 
  private:

@@ -125,7 +125,7 @@ struct PackingReport {
   double seconds = 0;
   std::uint32_t period = 1;
   std::uint32_t copies = 1;
-  std::uint32_t turns = 1;  // above 1: what crosses iterations, and what uses its room, has a place for each turn
+  std::uint32_t turns = 1;  // above 1: what crosses iterations, and what uses its bytes, has a place for each turn
   std::uint64_t several_places = 0;  // requests of a period with a place for each turn
   Bytes one_place_bytes = 0;         // what one place for all turns takes, see SolvedPacking
   std::uint32_t warmup = 0;

@@ -49,25 +49,25 @@ class RangeFinder {
     if (gap_.empty()) return true;
     const std::uint64_t begin_event = device_.allocations[gap_.front()].event;
     Bytes before = 0;
-    Bytes behind = 0;
+    Bytes after = 0;
     std::size_t kept = 0;
     for (const std::uint32_t index : blocks_) {
       const Allocation& block = device_.allocations[index];
       if (block.free_event < begin_event) continue;
       before += block.bytes;
       if (block.free_event < end_event) continue;
-      behind += block.bytes;
+      after += block.bytes;
       blocks_[kept++] = index;
     }
     blocks_.resize(kept);
-    return 2 * behind > before;
+    return 2 * after > before;
   }
 
   const DeviceTrace& device_;
   std::vector<RecomputedRange> ranges_;
   bool open_ = false;                  // a range, whose last request may be yet to come
   std::vector<std::uint32_t> blocks_;  // of the open range, that may be alive
-  std::vector<std::uint32_t> gap_;     // requests behind it that are not flagged
+  std::vector<std::uint32_t> gap_;     // requests after it that are not flagged
   std::uint64_t first_event_ = 0;
   std::uint64_t last_event_ = 0;
   std::uint32_t segment_ = 0;

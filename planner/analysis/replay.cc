@@ -118,7 +118,7 @@ class Player {
                   : places_[index] == kNoSlot ? replay_.upstream_peak_bytes
                                               : replay_.planned_peak_bytes;
     peak = std::max(peak, live);
-    replay_.beside_lent_peak_bytes = std::max(replay_.beside_lent_peak_bytes, live_ - lent_live_);
+    replay_.unlent_peak_bytes = std::max(replay_.unlent_peak_bytes, live_ - lent_live_);
     return absl::OkStatus();
   }
 

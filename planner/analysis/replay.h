@@ -35,7 +35,7 @@ struct Replay {
   Bytes peak_live_bytes = 0;            // of the whole run, fences included
   Bytes planned_peak_bytes = 0;         // live in the arena
   Bytes lent_peak_bytes = 0;            // live in graphs' pools
-  Bytes beside_lent_peak_bytes = 0;     // of what is not
+  Bytes unlent_peak_bytes = 0;          // of what is not
   Bytes upstream_peak_bytes = 0;        // live elsewhere
   std::uint64_t moved = 0;              // lent blocks in a launch's way: the run moves them
   std::vector<bool> lent;               // by allocation: in a graphs' pool; empty where the plan lends nothing

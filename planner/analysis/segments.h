@@ -38,7 +38,7 @@ struct FenceRange {
   std::uint64_t end_event = 0;
 };
 
-// How many marks of each kind are used, so that the user can be told what is missing.
+// How many marks of each kind are used, so that the user learns what is missing.
 struct MarkCensus {
   std::uint64_t iterations = 0;
   std::uint64_t automatic_iterations = 0;  // among them

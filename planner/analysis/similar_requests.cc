@@ -171,7 +171,7 @@ class SimilarAligner {
   void FillRow(std::size_t i) {
     const std::size_t first = First(i);
     const std::size_t end = first + row_;
-    // What an earlier row left beside this one's columns.
+    // The values that an earlier row left next to this one's columns.
     const std::size_t next_end = i < left_size_ ? First(i + 1) + row_ : end;
     if (first > 0) here_.Forget(first - 1);
     for (std::size_t j = end; j < next_end; ++j) here_.Forget(j);
@@ -218,7 +218,7 @@ class SimilarAligner {
     }
   }
 
-  // A gap that goes on costs less than one that is opened behind it, so the best that ends otherwise will do here.
+  // A gap that goes on costs less than one that is opened after it, so the best that ends otherwise will do here.
   void FillOnlyRight(std::size_t first, std::size_t end) {
     static_assert(kOpenGap < kExtendGap);
     const int* const only_left = here_.only_left.data();

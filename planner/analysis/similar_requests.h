@@ -1,4 +1,4 @@
-// Alignment of two short runs of requests by how alike they are, where neither equal sizes nor anchors tell.
+// Alignment of two short runs of requests by how alike they are, where neither equal sizes nor anchors help.
 //
 // Global alignment with affine gaps: O. Gotoh, "An improved algorithm for matching biological sequences", J. Mol. Biol.
 // 162 (1982). Equal requests of a size that means something count most, the more the rarer the size is, if it keeps

@@ -48,8 +48,8 @@ bool ExpandableSimulation::IsUnmapped(BlockId id, const Pool& pool) const {
 }
 
 Bytes ExpandableSimulation::MostBytes(const FreeBlock& block, const Pool& pool) const {
-  const BlockId behind = blocks_[block.id].behind;
-  return block.bytes + (IsUnmapped(behind, pool) ? blocks_[behind].bytes : 0);
+  const BlockId after = blocks_[block.id].after;
+  return block.bytes + (IsUnmapped(after, pool) ? blocks_[after].bytes : 0);
 }
 
 FreeBlocks::iterator ExpandableSimulation::FindFit(Bytes bytes, Pool& pool) {
@@ -70,30 +70,30 @@ ExpandableSimulation::BlockId ExpandableSimulation::Grow(Bytes bytes, Pool* pool
     MapFirst(bytes, id, pool);
   }
   while (blocks_[id].bytes < bytes) {
-    const BlockId behind = blocks_[id].behind;
-    if (blocks_[behind].free) {
-      pool->free.erase(blocks_.AsFree(behind));
+    const BlockId after = blocks_[id].after;
+    if (blocks_[after].free) {
+      pool->free.erase(blocks_.AsFree(after));
     } else {
-      MapFirst(bytes - blocks_[id].bytes, behind, pool);
+      MapFirst(bytes - blocks_[id].bytes, after, pool);
     }
     blocks_.MergeWithBehind(id);
   }
   return id;
 }
 
-// Where the lowest room begins, of free and unmapped blocks in a row.
+// The beginning of the lowest range that fits, of free and unmapped blocks in a row.
 ExpandableSimulation::BlockId ExpandableSimulation::FindRange(Bytes bytes, const Pool& pool) const {
   for (const auto& [address, unmapped] : pool.unmapped) {
     const BlockId before = blocks_[unmapped].before;
     const BlockId first = before != BlockList::kNoBlock && blocks_[before].free ? before : unmapped;
-    Bytes room = 0;
+    Bytes found = 0;
     for (BlockId id = first; id != BlockList::kNoBlock && (blocks_[id].free || IsUnmapped(id, pool));) {
-      room += blocks_[id].bytes;
-      if (room >= bytes) return first;
-      id = blocks_[id].behind;
+      found += blocks_[id].bytes;
+      if (found >= bytes) return first;
+      id = blocks_[id].after;
     }
   }
-  return pool.unmapped.rbegin()->second;  // a range is larger than anything that is asked for
+  return pool.unmapped.rbegin()->second;  // a range is larger than anything that is requested
 }
 
 // Of an unmapped block, as many pages as `bytes` need; the rest stays unmapped.
@@ -124,11 +124,11 @@ void ExpandableSimulation::UnmapPages(BlockId id, Pool* pool) {
   AddUnmapped(id, pool);
 }
 
-// Together with what is unmapped beside it.
+// Frees it together with what is unmapped next to it.
 void ExpandableSimulation::AddUnmapped(BlockId id, Pool* pool) {
   blocks_[id].free = false;
-  if (const BlockId behind = blocks_[id].behind; IsUnmapped(behind, *pool)) {
-    pool->unmapped.erase(blocks_[behind].address);
+  if (const BlockId after = blocks_[id].after; IsUnmapped(after, *pool)) {
+    pool->unmapped.erase(blocks_[after].address);
     blocks_.MergeWithBehind(id);
   }
   if (const BlockId before = blocks_[id].before; IsUnmapped(before, *pool)) {

@@ -1,5 +1,5 @@
 // The same with expandable_segments: each pool has one range of addresses, of which pages are mapped as it grows, and
-// unmapped again where caches are emptied. Any rest of a block is cut off. A free block with unmapped addresses behind
+// unmapped again where caches are emptied. Any rest of a block is cut off. A free block with unmapped addresses after
 // it counts as large as it may become, so it is taken last.
 #pragma once
 

@@ -32,7 +32,7 @@ void NativeSimulation::EmptyCaches() {
     if (pool.captured) continue;
     std::erase_if(pool.free, [this](const FreeBlock& block) {
       const BlockList::SpaceBlock& segment = blocks_[block.id];
-      const bool whole = segment.before == BlockList::kNoBlock && segment.behind == BlockList::kNoBlock;
+      const bool whole = segment.before == BlockList::kNoBlock && segment.after == BlockList::kNoBlock;
       held_ -= whole ? segment.bytes : 0;
       return whole;
     });

@@ -19,7 +19,7 @@ inline constexpr Bytes kLargeSegment = Bytes{20} << 20;  // also the page of a l
 inline constexpr Bytes kLargeRequest = Bytes{10} << 20;  // from here on requests have segments of their own size
 inline constexpr Bytes kSegmentUnit = Bytes{2} << 20;
 
-// What a request that finds no free block asks the device for.
+// The bytes that a request without a free block takes from the device.
 [[nodiscard]] constexpr Bytes SegmentBytes(Bytes bytes) {
   if (bytes <= kSmallRequest) {
     return kSmallSegment;
@@ -51,7 +51,7 @@ class SimulatedAllocator {
 };
 
 // Plays the whole traced run, fences included, and returns the most that the allocator holds. Caches are emptied before
-// the first request behind each of the events `emptied`, which ascend.
+// the first request after each of the events `emptied`, which ascend.
 [[nodiscard]] Bytes SimulateRun(const DeviceTrace& device, SimulatedAllocator& allocator,
                                 std::span<const std::uint64_t> emptied = {});
 

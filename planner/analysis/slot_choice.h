@@ -1,9 +1,9 @@
 // Which requests of varying size, and which that are not in every iteration, get slots of their own. The others are
-// left to the room that the slots leave idle (allocator/engine/place/dynamic_space.h). Each choice is another packing
+// left to the space that the slots leave idle (allocator/engine/place/dynamic_space.h). Each choice is another packing
 // problem.
 //
 // Small ones (SteadyModel::small_bytes) have slots under every choice, half as large again as the largest size seen:
-// they weigh next to nothing, the arena looks for no other room for them, and upstream takes five times as long as a
+// they weigh next to nothing, the arena looks for no other space for them, and upstream takes five times as long as a
 // slot.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Who decides which requests of varying size get slots, and tells what a plan would hold: by trial (planner/trial),
+// Decides which requests of varying size get slots, and computes what a plan would reserve: by trial (planner/trial),
 // which the analysis does not know.
 #pragma once
 
@@ -22,11 +22,11 @@ struct TrialOutcome {
   bool served = false;       // false: the slots alone hold more than another candidate, so that nothing else was tried
   Bytes plan_bytes = 0;      // the arena as planned; if not served, the lower bound of it
   Bytes arena_bytes = 0;     // as mapped at its highest
-  Bytes upstream_bytes = 0;  // what an allocator beside the arena holds at most
+  Bytes upstream_bytes = 0;  // what an allocator outside the arena holds at most
   Bytes peak_live_bytes = 0;
   std::uint64_t requests = 0;
   std::uint64_t slot_hits = 0;
-  std::uint64_t dynamic_hits = 0;  // in the arena, beside the slots
+  std::uint64_t dynamic_hits = 0;  // in the arena, without a slot
   std::uint64_t times_moved = 0;   // requests that idle chunks were moved for
   double seconds = 0;
 

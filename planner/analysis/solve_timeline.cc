@@ -21,9 +21,9 @@ using Clock = std::chrono::steady_clock;
 Bytes GoodEnough(Bytes bound) { return bound + std::max(bound / 10000, std::min(bound / 256, kMappingUnit / 64)); }
 // So small a part of the bound small blocks may cost where nothing varies.
 constexpr Bytes kApart = 16384;
-// So small a part of the bound one place in all turns may cost.
+// One place in all turns may cost this part of the bound.
 constexpr Bytes kTurns = 1000;
-// Of more blocks one more turn is more to search than there is work for, and more to plan than it is worth.
+// With more blocks, one more turn is more to search than there is work for, and more to plan than it is worth.
 constexpr std::size_t kMostGoingRound = 20'000;
 // The part of the work that is added for what is tried last.
 constexpr Work kLastShare = 5;
@@ -72,7 +72,7 @@ SolvedPacking Solve(const Timeline& timeline, const PackingOptions& options, Sol
   return solved;
 }
 
-// Of the greatest load, which is what turns may come to; more may be proved of one place for all.
+// The part of the greatest load, which turns may reach; one place for all may have a higher bound.
 bool IsNear(Bytes height, Bytes load) { return height <= load + load / kTurns; }
 
 bool IsEnough(Work work, const Timeline& timeline) {
@@ -102,7 +102,7 @@ SolvedPacking SolveInTurns(const Timeline& unrolled, PackingOptions options, Sol
   return solved;
 }
 
-// One timeline's packings: with one place for all turns, and with a place for each of so many.
+// One timeline's packings: with one place for all turns, and with one for each turn.
 class TurnSolver {
  public:
   TurnSolver(const Timeline& timeline, std::uint32_t most, const TurnsBuilder& build, const PackingOptions& options,
@@ -136,7 +136,7 @@ class TurnSolver {
  private:
   [[nodiscard]] bool IsSolved() const { return best_ && IsNear(best_->packing.height, load_); }
 
-  // Two turns mostly do; where they do not, places may still go round in as many as there may be. The largest problem
+  // Two turns mostly suffice; else places may still go round in the largest number of turns. The largest problem
   // has half of the work.
   void TryAllTurns() {
     if (least_ == most_) return Try(most_, options_.work);

@@ -29,10 +29,10 @@ struct SolvedPacking {
   Bytes one_place = 0;      // what one place for all turns takes: proved, or the height of the packing that was tried
 };
 
-// The timeline in so many turns.
+// Builds the timeline with `turns` turns.
 using TurnsBuilder = std::function<Timeline(std::uint32_t turns)>;
 
-// `timeline` has no turns, and `build` asks for at most `most_copies` of them. The lowest packing is taken, of equals
+// `timeline` has no turns, and `build` requests at most `most_copies` of them. The lowest packing is taken, of equals
 // the one of fewest turns. One place for all turns is searched first, and turns if that is more than a thousandth above
 // the load; but where a block outlives its iteration and the load of what crosses proves that one place is too much,
 // turns alone. What is tried last is left out where there is not work enough for a first packing of it. A fifth more

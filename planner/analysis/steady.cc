@@ -92,8 +92,8 @@ class Comparer {
     }
   }
 
-  // Whose requests and frees can be told apart. What was broken off may be none of the loop's iterations: where they
-  // end with the optimizer's steps, an evaluation behind the last step looks like the beginning of one more.
+  // Whose requests and frees can be distinguished. What was broken off may be none of the loop's iterations: where they
+  // end with the optimizer's steps, an evaluation after the last step looks like the beginning of one more.
   [[nodiscard]] bool IsTrusted(std::uint32_t iteration) const { return model_.cycle.typical[iteration]; }
 
   void TakeIteration(std::uint32_t iteration) {
@@ -124,7 +124,7 @@ class Comparer {
     }
   }
 
-  // At the end of the process everything goes, in whatever order: that tells only that a block lived until then.
+  // At the end of the process everything goes, in whatever order: that shows only that a block lived until then.
   void TakeEnd(Evidence& evidence, std::uint32_t iteration, const Allocation& allocation) {
     const std::uint32_t last = model_.cycle.traced - 1;
     const auto last_requests = static_cast<std::uint32_t>(device_.segments.back().allocations.size());
@@ -146,7 +146,7 @@ class Comparer {
     }
   }
 
-  // With nothing else to compare the template with, warm-up tells which sizes vary, and when blocks end that cross
+  // With nothing else to compare the template with, warm-up shows which sizes vary, and when blocks end that cross
   // over.
   void TakeWarmup() {
     const Cycle& cycle = model_.cycle;

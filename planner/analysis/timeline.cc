@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "planner/analysis/lend.h"
-#include "planner/packing/finish/state_room.h"
+#include "planner/packing/finish/state_space.h"
 
 namespace stalloc::planner {
 namespace {
@@ -75,8 +75,8 @@ class TimelineBuilder {
       timeline_.problem.blocks[i].id = i;
     }
     if (HasVarying(model_) && model_.passes.Have(PackingPass::kStateEarly)) {
-      // What varies needs room in one piece: state that has its place from the beginning on, though it comes later, can
-      // lie at the bottom (planner/packing/finish/sink.h).
+      // What varies needs space in one piece: state that has its place from the beginning on, though it comes later,
+      // can lie at the bottom (planner/packing/finish/sink.h).
       BeginStateEarly(timeline_.end, LoadBound(timeline_.problem), &timeline_.problem);
     }
     return std::move(timeline_);
@@ -143,7 +143,7 @@ class TimelineBuilder {
     return alignment.has_value() ? alignment->ToLeft(ordinal) : kNone;
   }
 
-  // The set-up is no iteration: it may ask for anything.
+  // The set-up is no iteration: it may request anything.
   [[nodiscard]] static bool IsResized(const CycleEntry& twin, std::uint32_t segment, const TimelineEntry& entry) {
     return segment > 0 && twin.bytes != entry.bytes;
   }
@@ -318,7 +318,7 @@ class TimelineBuilder {
     }
   }
 
-  // What a fence leaves behind for good, as far as a later iteration shows it. Small ones have upstream's pool.
+  // What a fence leaves live for good, as far as a later iteration shows it. Small ones have upstream's pool.
   [[nodiscard]] bool IsKept(const Allocation& allocation) const {
     const bool stays = !allocation.freed() || FreedAtExit(device_, allocation);
     return !model_.running && allocation.fenced && (allocation.flags & (kAllocCaptured | kAllocParallel)) == 0 &&

@@ -9,8 +9,8 @@
 //
 // A block that is freed in the next period before its own position is an arc: it lives to the end of the axis and again
 // from the cycle's beginning. A warm-up block whose steady twin is such an arc shares one place with it. A block that
-// outlives one period but not two needs two places in turn: then the cycle is unrolled into copies. What fits into one
-// copy has one place in all of them, or in turns (turns.h) one in each. Ticks count requests; see lifetimes.h.
+// outlives one period but not two needs two places that alternate: then the cycle is unrolled into copies. What fits
+// into one copy has one place in all of them, or in turns (turns.h) one in each. Ticks count requests; see lifetimes.h.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ struct LentRequest {
 };
 
 struct Lending {
-  std::vector<LentPool> pools;  // their layouts lie behind each other, in this order
+  std::vector<LentPool> pools;  // their layouts lie one after the other, in this order
   std::vector<LentRequest> requests;
 };
 
@@ -73,7 +73,7 @@ struct Timeline {
   [[nodiscard]] CycleAxis cycle() const { return {cycle_begin, end}; }
 };
 
-// `turns`: above 1, the cycle is unrolled so many times at least, and each copy has places of its own. REQUIRES: turns
+// `turns`: above 1, the cycle is unrolled at least that often, and each copy has places of its own. REQUIRES: turns
 // is at most MostCopies(model).
 [[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice = {},
                                      std::uint32_t turns = 1);

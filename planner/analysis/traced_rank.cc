@@ -33,7 +33,7 @@ TracedRank FinishReading(LifetimeBuilder lifetimes, Trace head) {
   LifetimeBuilder::Lifetimes finished = lifetimes.Finish(traced.head);
   traced.segmentation = std::move(finished.segmentation);
   traced.devices = std::move(finished.devices);
-  // Whoever made a trace of a snapshot has looked for iterations by all that the snapshot knows.
+  // A trace made of a snapshot already has the iterations that the snapshot shows.
   if (traced.head.fingerprint.trace_mode != "snapshot") CutByPeriod(&traced);
   traced.head.tensors = {};
   traced.head.layer_inputs = {};

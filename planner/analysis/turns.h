@@ -1,4 +1,4 @@
-// Turns: places of its own for each copy of the cycle.
+// Turns: copies of the cycle, each with places of its own.
 //
 //   offset ^      one place in all copies           in turns
 //          |  [old=][new======][old====]        [old=][new======][xx|==
@@ -7,7 +7,7 @@
 //          +--copy 0------|copy 1------>
 //
 // What lives into the next iteration (the output of a training loop, until the new one replaces it) lies in two places
-// by turns, and one of them is free in each turn: what fits into one copy may lie there only if it may move to the
+// alternately, and one of them is free in each turn: what fits into one copy may lie there only if it may move to the
 // other one in the next turn.
 //
 // Pure; thread-safe. Bytes.
@@ -24,7 +24,7 @@ namespace stalloc::planner {
 // Something lives from one iteration into the next: else all iterations are packed alike, each for itself.
 [[nodiscard]] bool CrossesIterations(const Timeline& timeline);
 
-// What one place for all turns takes at least: at each tick the blocks that are alive, and all places of what has
+// A lower bound of one place for all turns: at each tick the blocks that are alive, and all places of what has
 // several in any case. REQUIRES: a timeline in turns. O(n + end).
 [[nodiscard]] Bytes BoundOfOnePlace(const Timeline& timeline);
 

@@ -8,7 +8,7 @@ MarkFindings MissingMarks(const MarkCensus& census) {
   MarkFindings findings;
   if (census.by_period > 0) {
     findings.warnings.push_back(
-        absl::StrCat("no iteration marks: the period of the requests tells ", census.by_period,
+        absl::StrCat("no iteration marks: the period of the requests shows ", census.by_period,
                      " iterations; a run follows its plan from mark to mark, so call stalloc.iteration() at the top of "
                      "the training loop"));
   } else if (census.iterations == 0) {
@@ -27,7 +27,7 @@ MarkFindings MissingMarks(const MarkCensus& census) {
   }
   if (census.layers == 0) {
     findings.notes.push_back(
-        "no layer marks: fine for dense models; mixture-of-experts models are told apart by sizes alone");
+        "no layer marks: fine for dense models; mixture-of-experts models are distinguished by sizes alone");
   }
   if (census.ignored_automatic > 0) {
     findings.notes.push_back(

@@ -18,7 +18,7 @@ struct MarkFindings {
 
 // Of a run whose requests vary from iteration to iteration and whose passes nothing marks.
 inline constexpr const char* kVariesWithoutPasses =
-    "requests vary between iterations and no micro-batch marks tell passes apart: with stalloc.microbatch() around "
+    "requests vary between iterations and no micro-batch marks distinguish passes: with stalloc.microbatch() around "
     "each "
     "forward and backward pass more of them are served from their slots";
 

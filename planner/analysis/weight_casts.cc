@@ -126,7 +126,7 @@ class CastFinder {
     }
   }
 
-  // Something is asked for while the block is there.
+  // Something is requested while the block is there.
   [[nodiscard]] bool IsUsed(std::uint32_t block) const {
     return block + 1 < device_.allocations.size() && At(block + 1).event < At(block).free_event;
   }

@@ -21,7 +21,8 @@ void PrintUsage(const std::string& program, std::ostream& out) {
     out << "  " << command->syntax.name << std::string(8 - command->syntax.name.size(), ' ') << command->syntax.purpose
         << "\n";
   }
-  out << "\n`" << program << " COMMAND --help` tells more. Exit codes: 0 ok, 1 bad input or infeasible, 2 usage.\n";
+  out << "\n`" << program
+      << " COMMAND --help` describes a command. Exit codes: 0 ok, 1 bad input or infeasible, 2 usage.\n";
 }
 
 int RunCommand(const Command& command, const std::vector<std::string>& arguments, Streams streams) {
@@ -63,7 +64,7 @@ int RunCommandLine(const std::vector<std::string>& arguments, Streams streams) {
 
 int FailUsage(const std::string& command, const std::string& problem, Streams streams) {
   streams.err << streams.program << " " << command << ": " << problem << "\n"
-              << "`" << streams.program << " " << command << " --help` tells what it takes.\n";
+              << "`" << streams.program << " " << command << " --help` describes its arguments.\n";
   return kExitUsage;
 }
 

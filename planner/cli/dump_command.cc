@@ -88,7 +88,7 @@ const Command& DumpCommand() {
   static const Command command{
       {"dump",
        "TRACE",
-       "Prints a trace as text, one event a line; tells which marks are missing and what that costs.",
+       "Prints a trace as text, one event a line; says which marks are missing and what that costs.",
        "  1 <id> <bytes> <stream>   allocation; ids count allocations from 0\n"
        "  0 <id> <bytes> <stream>   its free\n"
        "  2 <id> <bytes> <stream>   record_stream: the block is also used by this stream\n"

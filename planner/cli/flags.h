@@ -1,4 +1,4 @@
-// The flags of all commands, declared once; each is defined beside the command that gives it its meaning.
+// The flags of all commands, declared once; each is defined with the command that gives it its meaning.
 #pragma once
 
 #include <cstdint>

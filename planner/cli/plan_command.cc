@@ -41,7 +41,7 @@ ABSL_FLAG(
 ABSL_FLAG(
     absl::optional<std::int32_t>, next_start, absl::nullopt,
     "For a start of a run, process `PID`, whose folder is DIR = RUN/starts/NAME: plan for the next start, after what "
-    "--running asks for, and move trace, reports and plan to RUN. If the process has ended, DIR is removed.");
+    "--running requests, and move trace, reports and plan to RUN. If the process has ended, DIR is removed.");
 ABSL_FLAG(std::int32_t, nice, 0,
           "Start at this niceness, `N` from 0 to 19. Planning for the next start is at 10 at least.");
 ABSL_FLAG(
@@ -56,7 +56,7 @@ namespace {
 constexpr int kNextStartNiceness = 10;  // nobody waits; on a full machine it still has its tenth of a core
 constexpr double kNextStartSeconds = 10;
 
-// What the flags ask for; InvalidArgument is a usage error.
+// What the flags request; InvalidArgument is a usage error.
 absl::StatusOr<std::string> DirectoryOf(const std::vector<std::string>& positional) {
   const std::string flag = absl::GetFlag(FLAGS_model_memory_dir);
   if (positional.size() + (flag.empty() ? 0 : 1) != 1) {

@@ -67,7 +67,7 @@ class Job : public std::enable_shared_from_this<Job> {
  public:
   Job(Shop& shop, std::uint32_t rank) : shop_(shop), rank_(rank) { outcome_.rank = rank; }
 
-  // Reads the trace once, for its key. Where that fails, or tells nothing, Run will.
+  // Reads the trace once, for its key. If that fails, or there is no key, Run will.
   void Compare() {
     (void)Guarded([this] {
       const absl::StatusOr<TracedRank> traced = Read("comparing");
@@ -299,7 +299,8 @@ std::vector<std::shared_ptr<Job>> Different(const std::vector<std::shared_ptr<Jo
   return different;
 }
 
-// Equal problems are named after the lowest rank that has them, whoever solved them first. REQUIRES: ranks ascend.
+// Equal problems are named after the lowest rank that has them, not after the one that solved them first. REQUIRES:
+// ranks ascend.
 void TellWhoIsAlike(const std::vector<std::shared_ptr<Job>>& jobs) {
   std::map<ProblemKey, std::uint32_t> lowest;
   for (const std::shared_ptr<Job>& job : jobs) {

@@ -33,7 +33,7 @@ void Progress::Doing(std::uint32_t rank, const std::string& what) {
 void Progress::Finished(std::uint32_t rank, const std::string& result) {
   const std::lock_guard lock(mutex_);
   ++finished_;
-  Tell(rank, result);
+  Print(rank, result);
 }
 
 void Progress::FinishedAlike(std::uint32_t rank, const std::string& result) {
@@ -42,10 +42,10 @@ void Progress::FinishedAlike(std::uint32_t rank, const std::string& result) {
   const Clock::time_point now = Clock::now();
   if (finished_ < ranks_ && now - shown_ < interval_) return;
   shown_ = now;
-  Tell(rank, result);
+  Print(rank, result);
 }
 
-void Progress::Tell(std::uint32_t rank, const std::string& result) {
+void Progress::Print(std::uint32_t rank, const std::string& result) {
   Clear();
   err_ << "[" << finished_ << "/" << ranks_ << "] rank " << rank << ": " << result << std::endl;
   if (is_terminal_ && finished_ < ranks_) {

@@ -28,13 +28,13 @@ class Progress {
   void Doing(std::uint32_t rank, const std::string& what);
   // Counts the rank; `result` is one line without a newline.
   void Finished(std::uint32_t rank, const std::string& result);
-  // The same of one of many that are alike: told at the pace of Doing, the last one in any case.
+  // The same of one of many that are alike: printed at the pace of Doing, the last one in any case.
   void FinishedAlike(std::uint32_t rank, const std::string& result);
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  void Tell(std::uint32_t rank, const std::string& result);
+  void Print(std::uint32_t rank, const std::string& result);
   void Clear();
   void Draw(const std::string& detail);
 

@@ -31,7 +31,7 @@ int Threads() { return std::max(1, static_cast<int>(std::thread::hardware_concur
 // The micro-batches of an edited run.
 struct MicroBatches {
   double scale = 1;  // over the traced ones
-  double first = 1;  // of a step, over those behind it
+  double first = 1;  // of a step, over those after it
   bool accumulated = false;
   bool single = false;
 
@@ -149,7 +149,7 @@ struct Session::Device {
   const EditPlayer player;
   std::vector<BlockPart> parts;     // from both traces, where there are two
   std::optional<Bytes> other_peak;  // live at that of the second trace
-  std::optional<StepCost> cost;     // once it was asked for
+  std::optional<StepCost> cost;     // once it was requested
 };
 
 Session::Session(SessionTraces traces) : traces_(std::move(traces)) {}
@@ -316,7 +316,7 @@ TracedTimes Session::TimesOf(const Device& device) const {
   return found;
 }
 
-// How long steps take, from both traces and what lies beside them: for what is asked then.
+// How long steps take, from both traces and what lies next to them: for later requests.
 absl::StatusOr<std::string> Session::Cost(JsonObject* request) {
   const absl::StatusOr<Device*> device = DeviceOf(request);
   if (!device.ok()) return device.status();
@@ -427,7 +427,7 @@ absl::StatusOr<std::string> Session::Play(JsonObject* request) {
   return json.Take();
 }
 
-// The edited run goes through the planner; without "plans" only what PyTorch's allocators would hold is told.
+// The edited run goes through the planner; without "plans" it gives only what PyTorch's allocators would hold.
 absl::StatusOr<std::string> Session::PlanChoice(JsonObject* request) {
   const absl::StatusOr<Device*> found = DeviceOf(request);
   if (!found.ok()) return found.status();

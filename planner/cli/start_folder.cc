@@ -33,7 +33,7 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  [[nodiscard]] bool is_taken() const { return is_taken_; }  // by another process, where LOCK_NB was asked for
+  [[nodiscard]] bool is_taken() const { return is_taken_; }  // by another process, where LOCK_NB was requested
 
  private:
   int fd_;

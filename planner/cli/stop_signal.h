@@ -1,4 +1,4 @@
-// Ctrl-C: the first asks the solvers to stop with the best packing so far, the second ends the process.
+// Ctrl-C: the first stops the solvers with the best packing so far, the second ends the process.
 #pragma once
 
 #include <atomic>

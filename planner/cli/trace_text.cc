@@ -6,7 +6,7 @@
 namespace stalloc::planner {
 namespace {
 
-// As `import` reads it: unlike PassName it tells other passes from none.
+// As `import` reads it: unlike PassName it distinguishes other passes from none.
 const char* PassCode(Pass pass) {
   switch (pass) {
     case Pass::kForward:

@@ -42,18 +42,18 @@ Load LoadOfTokens(std::vector<double> tokens, const SizesOfTrace& sizes) {
 }
 
 absl::Status ReadIterations(const std::string& path, const SizesOfTrace& sizes, std::vector<Load>* found) {
-  absl::StatusOr<std::optional<JsonObject>> told = ReadObject(path);
-  if (!told.ok() || !told->has_value()) return told.status();
-  for (std::vector<double>& tokens : (*told)->Lists("iterations")) {
+  absl::StatusOr<std::optional<JsonObject>> read = ReadObject(path);
+  if (!read.ok() || !read->has_value()) return read.status();
+  for (std::vector<double>& tokens : (*read)->Lists("iterations")) {
     found->push_back(LoadOfTokens(std::move(tokens), sizes));
   }
-  return (*told)->status().ok() ? absl::OkStatus()
-                                : Expected(path, "the tokens of iterations", (*told)->Json("iterations"));
+  return (*read)->status().ok() ? absl::OkStatus()
+                                : Expected(path, "the tokens of iterations", (*read)->Json("iterations"));
 }
 
-void TakeFree(const SizesOfTrace& sizes, JsonObject* told, std::vector<Timed>* found) {
-  const std::vector<double> seconds = told->Numbers("seconds");
-  const std::vector<std::vector<double>> tokens = told->Lists("tokens");
+void TakeFree(const SizesOfTrace& sizes, JsonObject* read, std::vector<Timed>* found) {
+  const std::vector<double> seconds = read->Numbers("seconds");
+  const std::vector<std::vector<double>> tokens = read->Lists("tokens");
   for (std::size_t i = seconds.size() / 2; i < std::min(seconds.size(), tokens.size()); ++i) {
     if (sizes.most_tokens.has_value() && !tokens[i].empty()) {
       found->push_back({LoadOfTokens(tokens[i], sizes), seconds[i]});
@@ -64,11 +64,11 @@ void TakeFree(const SizesOfTrace& sizes, JsonObject* told, std::vector<Timed>* f
   }
 }
 
-std::optional<WatchedStep> StepOf(const SizesOfTrace& sizes, JsonObject* told) {
-  const std::vector<double> tokens = told->Numbers("tokens");
-  const std::vector<std::string> names = told->Texts("kernels");
+std::optional<WatchedStep> StepOf(const SizesOfTrace& sizes, JsonObject* read) {
+  const std::vector<double> tokens = read->Numbers("tokens");
+  const std::vector<std::string> names = read->Texts("kernels");
   WatchedStep step{LoadOfTokens(tokens, sizes), {}, {}};
-  for (JsonObject& part : told->Objects("parts")) {
+  for (JsonObject& part : read->Objects("parts")) {
     step.seconds.push_back(part.Number("seconds", -1));
     KernelTimes& busy = step.busy.emplace_back();
     JsonObject kernels = part.Object("busy");
@@ -80,24 +80,24 @@ std::optional<WatchedStep> StepOf(const SizesOfTrace& sizes, JsonObject* told) {
     }
     if (step.seconds.back() < 0 || !part.status().ok() || !kernels.status().ok()) return std::nullopt;
   }
-  if (!told->Has("tokens") || step.seconds.empty() || !told->status().ok()) return std::nullopt;
+  if (!read->Has("tokens") || step.seconds.empty() || !read->status().ok()) return std::nullopt;
   return step;
 }
 
 absl::StatusOr<std::vector<WatchedStep>> ReadWatched(const std::string& path, const SizesOfTrace& sizes) {
-  absl::StatusOr<std::optional<JsonObject>> told = ReadObject(path);
-  if (!told.ok()) return told.status();
+  absl::StatusOr<std::optional<JsonObject>> read = ReadObject(path);
+  if (!read.ok()) return read.status();
   std::vector<WatchedStep> found;
-  if (!told->has_value()) return found;
-  for (JsonObject& each : (*told)->Objects("device")) {
+  if (!read->has_value()) return found;
+  for (JsonObject& each : (*read)->Objects("device")) {
     std::optional<WatchedStep> step = StepOf(sizes, &each);
-    if (!step.has_value()) return Expected(path, "what the device did in a step", (*told)->Json("device"));
+    if (!step.has_value()) return Expected(path, "what the device did in a step", (*read)->Json("device"));
     found.push_back(*std::move(step));
   }
   return found;
 }
 
-// Of other ranks of the run, whose files lie beside the trace's.
+// Of other ranks of the run, whose files lie next to the trace's.
 std::vector<std::string> OtherRanks(const std::string& own) {
   static const std::regex name(R"(rank.*\.steps\.json)");
   std::vector<std::string> found;
@@ -168,10 +168,10 @@ absl::StatusOr<StepsOfRun> ReadStepsOfRun(const RunFiles& files) {
 }
 
 absl::StatusOr<std::optional<double>> ReadMostTokens(const std::string& trace) {
-  absl::StatusOr<std::optional<JsonObject>> told = ReadObject(PathBeside(trace, ".tokens.json"));
-  if (!told.ok()) return told.status();
-  if (!told->has_value()) return std::nullopt;
-  const std::vector<double> most = (*told)->Numbers("most");
+  absl::StatusOr<std::optional<JsonObject>> read = ReadObject(PathBeside(trace, ".tokens.json"));
+  if (!read.ok()) return read.status();
+  if (!read->has_value()) return std::nullopt;
+  const std::vector<double> most = (*read)->Numbers("most");
   if (most.empty()) return std::nullopt;
   return std::optional<double>(*std::max_element(most.begin(), most.end()));
 }
@@ -179,12 +179,12 @@ absl::StatusOr<std::optional<double>> ReadMostTokens(const std::string& trace) {
 absl::StatusOr<TracedSteps> ReadTracedSteps(const std::string& trace, const SizesOfTrace& sizes) {
   TracedSteps found;
   const std::string steps = PathBeside(trace, ".steps.json");
-  absl::StatusOr<std::optional<JsonObject>> told = ReadObject(steps);
-  if (!told.ok()) return told.status();
-  if (told->has_value()) TakeFree(sizes, &**told, &found.free);
+  absl::StatusOr<std::optional<JsonObject>> read = ReadObject(steps);
+  if (!read.ok()) return read.status();
+  if (read->has_value()) TakeFree(sizes, &**read, &found.free);
   if (!sizes.most_tokens.has_value()) return found;
   absl::Status status = ReadIterations(PathBeside(trace, ".tokens.json"), sizes, &found.iterations);
-  if (status.ok() && told->has_value()) status = TakeWatched(steps, sizes, &found.watched);
+  if (status.ok() && read->has_value()) status = TakeWatched(steps, sizes, &found.watched);
   if (!status.ok()) return status;
   return found;
 }

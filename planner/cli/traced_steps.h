@@ -1,4 +1,4 @@
-// What lies beside a trace, as a program left it: tokens of its micro-batches (rank00000.tokens.json), and the steps
+// What lies next to a trace, as a program left it: tokens of its micro-batches (rank00000.tokens.json), and the steps
 // that ran after it, untraced or watched (rank00000.steps.json). Seconds.
 #pragma once
 

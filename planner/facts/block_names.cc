@@ -19,7 +19,7 @@ std::span<const BlockTensor> TensorsOf(const DeviceTrace& device, std::uint32_t 
   return {begin, end};
 }
 
-// "GPT.up.weight:exp_avg" -> "GPT.up": what is behind the colon is the optimizer's.
+// "GPT.up.weight:exp_avg" -> "GPT.up": what is after the colon is the optimizer's.
 std::string_view ModuleIn(std::string_view name) {
   name = name.substr(0, name.find(':'));
   const std::size_t dot = name.rfind('.');

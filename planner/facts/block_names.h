@@ -25,7 +25,7 @@ class BlockNames {
 
   // `allocation`: index into DeviceTrace::allocations.
   [[nodiscard]] Row Of(std::uint32_t allocation) const;
-  // "GPT.blocks.0.up.weight", with "and 11 more" behind it; empty without a name.
+  // "GPT.blocks.0.up.weight", with "and 11 more" after it; empty without a name.
   [[nodiscard]] std::string Text(Row row) const;
   // The text of that number; empty: there is none.
   [[nodiscard]] std::string_view Text(std::uint32_t number) const {

@@ -39,9 +39,9 @@ std::uint32_t LayerMap::Name(std::string_view layer) {
 }
 
 std::uint32_t LayerMap::At(std::uint64_t event) const {
-  const auto behind = std::upper_bound(spans_.begin() + 1, spans_.end(), event,
-                                       [](std::uint64_t at, const Span& span) { return at < span.begin_event; });
-  return (behind - 1)->name;
+  const auto after = std::upper_bound(spans_.begin() + 1, spans_.end(), event,
+                                      [](std::uint64_t at, const Span& span) { return at < span.begin_event; });
+  return (after - 1)->name;
 }
 
 void LayerMap::Open(std::uint64_t event, std::uint32_t name, Pass pass) {

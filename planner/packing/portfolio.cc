@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "planner/packing/finish/room_ahead.h"
+#include "planner/packing/finish/prefetch_slack.h"
 #include "planner/packing/finish/tidy.h"
 #include "planner/packing/problem/random.h"
 #include "planner/packing/search/core.h"
@@ -22,7 +22,7 @@ namespace {
 // Called when a search has lowered the height; false ends the search.
 using OnLowered = std::function<bool()>;
 
-// Searches take turns; whoever lowers the height goes on.
+// Searches alternate; one that lowers the height goes on.
 void SearchInTurns(Evaluator& evaluator, const SolveOptions& options, std::uint64_t seed, int patience,
                    const OnLowered& on_lowered) {
   SearchState& state = evaluator.state();
@@ -150,8 +150,8 @@ void SearchAll(Evaluator& evaluator, const SolveOptions& options) {
   small ? SearchSmall(evaluator, options) : SearchLarge(evaluator, options);
 }
 
-// So small a part of the height room ahead may cost.
-constexpr Bytes kRoomAhead = 200;
+// Prefetch slack may cost this part of the height.
+constexpr Bytes kPrefetchSlack = 200;
 
 // Tidies what the search finds. A tenth of the work, and never more than tidying takes at most, is kept for it.
 class Portfolio final : public Solver {
@@ -160,11 +160,11 @@ class Portfolio final : public Solver {
 
   Packing Solve(const Problem& problem, const SolveOptions& options) override {
     std::optional<Problem> ahead;
-    if (options.passes.Have(PackingPass::kRoomAhead)) ahead = WithRoomAhead(problem, options.cycle);
+    if (options.passes.Have(PackingPass::kPrefetchSlack)) ahead = ExtendForPrefetch(problem, options.cycle);
     if (!ahead) return SolveTidy(problem, options);
     Packing roomy = SolveTidy(*ahead, options);
     roomy.proved_bound = 0;  // what is proved of that problem is not of this one
-    const auto is_near = [&](Bytes height) { return roomy.height <= height + height / kRoomAhead; };
+    const auto is_near = [&](Bytes height) { return roomy.height <= height + height / kPrefetchSlack; };
     if (is_near(LoadBound(problem))) return roomy;
     Packing plain = SolveTidy(problem, options);
     plain.work += roomy.work;

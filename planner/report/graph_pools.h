@@ -4,9 +4,9 @@
 //
 //        bytes |        ______________________   most of the pool so far
 //              |    ___/   \__________________   live in it
-//              |_______________________________  + live outside = the least that is held, whoever allocates
+//              |_______________________________  + live outside = the least that is held under any allocator
 //
-// As if every pool lived to the run's end: a trace does not tell when the last graph of one is gone.
+// As if every pool lived to the run's end: a trace does not show when the last graph of one is gone.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace stalloc::planner {
 
 struct GraphPool {
-  std::uint32_t pool_plus_one = 0;  // its ordinal, + 1; 0: the trace does not tell pools apart
+  std::uint32_t pool_plus_one = 0;  // its ordinal, + 1; 0: the trace does not distinguish pools
   std::uint32_t role = 0;           // phase without its iteration of its first request: DeviceFacts::roles
   std::uint64_t requests = 0;
   Bytes most = 0;       // live in it at a time

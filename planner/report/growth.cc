@@ -184,9 +184,9 @@ std::optional<GrowthInside> FindGrowthInside(const DeviceFacts& facts, const Seg
   }
   if (static_cast<double>(found.bytes) < kMuch * static_cast<double>(peak.live_bytes)) return std::nullopt;
   const auto when = [&](Bytes tenths) {  // so many tenths of the bytes were there
-    const auto behind = std::upper_bound(made.begin(), made.end(), found.bytes / 10 * tenths,
-                                         [](Bytes bytes, const auto& each) { return bytes < each.second; });
-    return std::prev(behind)->first;
+    const auto after = std::upper_bound(made.begin(), made.end(), found.bytes / 10 * tenths,
+                                        [](Bytes bytes, const auto& each) { return bytes < each.second; });
+    return std::prev(after)->first;
   };
   const auto spread = static_cast<double>(when(9) - when(1));
   return spread >= kAllThrough * static_cast<double>(length) ? std::optional(found) : std::nullopt;
@@ -196,13 +196,13 @@ std::optional<GrowthInside> FindGrowthInside(const DeviceFacts& facts, const Seg
 
 std::optional<Climb> FindClimb(const std::vector<Bytes>& values, std::size_t least) {
   Climb climb;
-  std::size_t behind_fall = 0;
+  std::size_t after_fall = 0;
   std::size_t pause = 0;    // since the last rise
   std::size_t longest = 0;  // between two rises
   for (std::size_t i = 1; i < values.size(); ++i) {
     ++pause;
     if (values[i] < values[i - 1]) {
-      behind_fall = i;
+      after_fall = i;
       climb.rises = longest = 0;
     } else if (values[i] > values[i - 1]) {
       if (climb.rises++ == 0) climb.first = i - 1;
@@ -211,7 +211,7 @@ std::optional<Climb> FindClimb(const std::vector<Bytes>& values, std::size_t lea
     }
   }
   if (climb.rises < least || pause >= longest) return std::nullopt;
-  const auto begin = values.begin() + static_cast<std::ptrdiff_t>(behind_fall);
+  const auto begin = values.begin() + static_cast<std::ptrdiff_t>(after_fall);
   const bool is_higher = begin == values.begin() || values.back() > *std::max_element(values.begin(), begin);
   return is_higher ? std::optional(climb) : std::nullopt;
 }

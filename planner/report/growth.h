@@ -1,5 +1,5 @@
 // Leaks: kinds of blocks of which more is live at the beginning of each iteration than at that of the one before, again
-// and again. What is left behind and freed some iterations later (prefetched batches, the last losses) does not grow.
+// and again. What is left live and freed some iterations later (prefetched batches, the last losses) does not grow.
 // Pure; bytes.
 #pragma once
 

@@ -84,7 +84,7 @@ class Painter {
     return {{{position, end - beyond}, {map_.cycle_begin, map_.cycle_begin + beyond}}};
   }
 
-  // The plan does not say where its entries come from: the segment is believed where it asks for the same bytes.
+  // The plan does not say where its entries come from: the segment is believed where it requests the same bytes.
   [[nodiscard]] MemoryClass ClassOf(std::size_t script, std::size_t position, const Entry& entry) const {
     const DeviceTrace& device = facts_.device;
     if (script < device.segments.size() && position < device.segments[script].allocations.size()) {

@@ -142,7 +142,7 @@ std::string PhasesText(const DeviceReport& device) {
 
 std::string SegmentsText(const DeviceReport& device) {
   TextTable table(
-      {"segment", "requests", "bytes asked for", "peak live", "compared", "hits", "taken", "unplanned", "unknown"});
+      {"segment", "requests", "bytes requested", "peak live", "compared", "hits", "taken", "unplanned", "unknown"});
   for (std::size_t i = 0; i < device.segments.size(); ++i) {
     const SegmentReport& segment = device.segments[i];
     const SegmentReplay replay = segment.replay.value_or(SegmentReplay{});
@@ -156,7 +156,7 @@ std::string SegmentsText(const DeviceReport& device) {
 }
 
 std::string StreamsText(const DeviceReport& device) {
-  TextTable table({"stream", "handle", "requests", "bytes asked for", "used by others", "main"});
+  TextTable table({"stream", "handle", "requests", "bytes requested", "used by others", "main"});
   for (const StreamReport& stream : device.streams) {
     table.AddRow({absl::StrCat(stream.stream.ordinal), absl::StrFormat("0x%x", stream.stream.handle),
                   absl::StrCat(stream.requests), FormatBytes(stream.bytes), absl::StrCat(stream.recorded),
@@ -166,7 +166,7 @@ std::string StreamsText(const DeviceReport& device) {
 }
 
 std::string CycleText(const PackingReport& packing) {
-  TextTable table({"requests of the cycle", "number", "bytes asked for"});
+  TextTable table({"requests of the cycle", "number", "bytes requested"});
   for (std::size_t i = 0; i < packing.cycle.size(); ++i) {
     if (packing.cycle[i].requests > 0) {
       table.AddRow({UnplannedName(static_cast<Unplanned>(i)), absl::StrCat(packing.cycle[i].requests),

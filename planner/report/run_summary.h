@@ -23,7 +23,7 @@ struct RankOutcome {
 
 // Above it, whether a plan is worth it, for the rank that needs most (worth_text.h).
 // Columns: rank, device, requests per iteration, peak, arena, lower bound, ratio, predicted E, E when traced, seconds.
-// A line below tells which ranks are equal to one of the table.
+// A line below says which ranks are equal to one of the table.
 [[nodiscard]] std::string SummaryTable(const std::vector<RankOutcome>& outcomes);
 
 // {"ranks": [{"rank", "ok", "error", "plan", "seconds", "report": {...}}], "ok"}

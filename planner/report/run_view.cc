@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kStretches = 1500;
 constexpr std::size_t kHeldPoints = 2000;
-constexpr std::uint64_t kNear = kStretches / 2;  // events before and behind the peak, each drawn
+constexpr std::uint64_t kNear = kStretches / 2;  // events before and after the peak, each drawn
 constexpr std::size_t kPeakGroupsInView = 5000;
 constexpr std::size_t kTopGroups = 250;
 constexpr std::size_t kUnusedGroups = 25;
@@ -92,8 +92,8 @@ class ViewWriter {
     const std::uint32_t segment = spans[facts_.phases.At(event)].segment;
     const auto first =
         std::find_if(spans.begin(), spans.end(), [&](const PhaseSpan& s) { return s.segment == segment; });
-    const auto behind = std::find_if(first, spans.end(), [&](const PhaseSpan& s) { return s.segment != segment; });
-    const std::uint64_t end = behind == spans.end() ? facts_.events : behind->begin_event;
+    const auto next = std::find_if(first, spans.end(), [&](const PhaseSpan& s) { return s.segment != segment; });
+    const std::uint64_t end = next == spans.end() ? facts_.events : next->begin_event;
     return SampleLive(facts_, first->begin_event, end, kStretches);
   }
 

@@ -32,7 +32,7 @@ struct LayerRow {
   BytesByClass peak_by_class{};  // of peak_live
   Bytes most_rise = 0;           // above what was live when it began; the greatest
   Bytes most_spike = 0;          // above both ends; the greatest
-  std::int64_t most_net = 0;     // what it leaves behind; the greatest
+  std::int64_t most_net = 0;     // what it leaves live; the greatest
   std::uint64_t requests = 0;    // with those of the layers inside it
   Bytes requested = 0;
   std::int64_t ns = 0;  // between begin and end, on the host, of all visits together

@@ -30,10 +30,10 @@ std::uint64_t IterationEvents(const DeviceFacts& facts) {
   return (facts.events - first->begin_event) / spans.back().segment;
 }
 
-// Of a use: needed behind the event before it.
+// Of a use: needed after the event before it.
 std::uint32_t NeededBehind(const BlockUses::Use& use) { return use.event == 0 ? 0 : use.event - 1; }
 
-// Live bytes behind each event, and the run's peak if some spans were not there.
+// Live bytes after each event, and the run's peak if some spans were not there.
 class Levels {
  public:
   explicit Levels(const DeviceFacts& facts) : device_(facts.device), live_(facts.events + 1) {
@@ -46,7 +46,7 @@ class Levels {
     peak_ = static_cast<std::uint32_t>(std::max_element(live_.begin(), live_.end()) - live_.begin());
   }
 
-  // The first event behind which most bytes live.
+  // The first event after which most bytes live.
   [[nodiscard]] std::uint32_t peak_event() const { return peak_; }
 
   // `spans`: pointers to those that are not there.

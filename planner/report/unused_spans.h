@@ -23,8 +23,8 @@ enum class UnusedKind : std::uint8_t { kEarly, kLate, kIdle };
 inline constexpr std::size_t kUnusedKinds = 3;
 [[nodiscard]] const char* UnusedKindName(UnusedKind kind);  // "early"
 
-// The block is not needed behind events [begin, end): from behind `begin` on it could be away, and `end` is the first
-// event behind which it is needed, or its free.
+// The block is not needed after events [begin, end): from after `begin` on it could be away, and `end` is the first
+// event after which it is needed, or its free.
 struct UnusedSpan {
   std::uint32_t block = 0;  // index into DeviceTrace::allocations
   UnusedKind kind = UnusedKind::kEarly;

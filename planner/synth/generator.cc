@@ -10,8 +10,8 @@
 namespace stalloc::planner {
 namespace {
 
-// Blocks of a run, without making it: every round of the pipeline asks for as many as any other. What an expert asks
-// for depends on whether it got any token, so with experts this is an estimate.
+// Blocks of a run, without making it: every round of the pipeline requests as many as any other. What an expert
+// requests for depends on whether it got any token, so with experts this is an estimate.
 struct BlockCounts {
   std::uint64_t set_up = 0;     // and what the first step leaves
   std::uint64_t round = 0;      // of Granularity() micro-batches
@@ -55,7 +55,7 @@ Fingerprint MakeFingerprint(const SynthOptions& options) {
 
 absl::Status TooMany(std::uint64_t blocks) {
   return absl::InvalidArgumentError(absl::StrCat("a run must have at most ", kMaxBlocks, " blocks, found about ",
-                                                 blocks, ": ask for fewer micro-batches or iterations"));
+                                                 blocks, ": request fewer micro-batches or iterations"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What a synthetic training run looks like: model, pipeline, recomputation, and how much of it is traced.
 //
-// A value; pure functions. Counts are of the whole model or of one rank, as said beside them.
+// A value; pure functions. Counts are of the whole model or of one rank, as their comments say.
 #pragma once
 
 #include <cstdint>

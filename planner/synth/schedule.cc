@@ -22,9 +22,9 @@ PipelineStep VirtualStep(const SynthOptions& options, Pass pass, std::uint32_t k
 }
 
 std::uint32_t WarmUp(const SynthOptions& options) {
-  const std::uint32_t behind = options.stages - options.stage - 1;
-  if (options.chunks == 1) return behind;
-  return 2 * behind + (options.chunks - 1) * options.stages;
+  const std::uint32_t after = options.stages - options.stage - 1;
+  if (options.chunks == 1) return after;
+  return 2 * after + (options.chunks - 1) * options.stages;
 }
 
 std::vector<PipelineStep> OneForwardOneBackward(const SynthOptions& options) {

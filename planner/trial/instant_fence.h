@@ -1,4 +1,4 @@
-// InstantFence: streams of a replay, where nothing runs: whatever was asked of a stream is done at once.
+// InstantFence: streams of a replay, where nothing runs: a stream's work is done at once.
 #pragma once
 
 #include <atomic>

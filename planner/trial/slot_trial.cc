@@ -67,7 +67,7 @@ absl::StatusOr<Fold> HoldOut(const DeviceTrace& device, const SteadyModel& model
 }
 
 // What serving takes but for packings, roughly, in nanoseconds of a core of 2025: the engine's tables of a plan, in
-// which each entry meets all that is live beside it, and then each request.
+// which each entry meets all that is live with it, and then each request.
 class Costs {
  public:
   explicit Costs(const DeviceTrace& device) : device_(device) {

@@ -5,10 +5,10 @@
 //   served         x         x                    o         x         x   how much is held?
 //
 // Each candidate is planned from all typical iterations but one, and serves that one, after the set-up, the warm-up and
-// the iteration before it; and all others (o) but the template where there is work for it. What is left must tell what
+// the iteration before it; and all others (o) but the template where there is work for it. The rest must show what
 // varies: two typical iterations, or one and the warm-up. With four typical iterations or more two are held out in
-// turn, and the worse of the two outcomes counts; with too few, or where nothing varies in those that are left, nothing
-// is held out, and the plan of all of them serves all of them.
+// direction, and the worse of the two outcomes counts; with too few, or where nothing varies in those that are left,
+// nothing is held out, and the plan of all of them serves all of them.
 //
 // The candidate that holds least is taken; of equal ones that which serves more from slots, which is quicker than a
 // search. One whose slots need more than another candidate holds is neither packed nor served. Where all hold much more

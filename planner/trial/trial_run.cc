@@ -16,7 +16,7 @@
 namespace stalloc::planner {
 namespace {
 
-// Beyond the plan's height, as a multiple of what is live at most: whoever needs more has long lost.
+// Beyond the plan's height, as a multiple of what is live at most: a run that needs more has long lost.
 constexpr Bytes kMostGrowth = 2;
 
 struct TimedMark {
@@ -24,7 +24,7 @@ struct TimedMark {
   Mark mark;
 };
 
-// What the engine would be told, in order.
+// The events for the engine, in order.
 std::vector<TimedMark> MarksOf(const TracedRank& traced, const std::vector<bool>& served) {
   std::vector<TimedMark> marks;
   const std::vector<Segment>& segments = traced.segmentation.segments;

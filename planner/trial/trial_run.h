@@ -1,9 +1,9 @@
 // TrialRun: serves traced segments of one device by a plan, with the engine that will serve the run to come, and counts
 // what would be held. Nothing is mapped: the engine never touches what it hands out.
 //
-// Served are the segments that are asked for, in order, with their marks and fences. Of the others only the iterations'
+// Served are the segments that are requested, in order, with their marks and fences. Of the others only the iterations'
 // begin marks are given, so that the engine counts iterations as the trace does, and the frees of blocks that served
-// segments left behind. What a graph capture owns goes upstream, as at run time. Streams are taken to be done with
+// segments leave live. What a graph capture owns goes upstream, as at run time. Streams are taken to be done with
 // everything at once.
 #pragma once
 
@@ -27,8 +27,8 @@ struct TrialRun {
   std::uint64_t times_moved = 0;  // requests that idle chunks were moved for
 };
 
-// `served`: by segment of `device`, which is one of `traced`. `lent`: by allocation, it is not asked for, as a graphs'
-// pool has room for it; empty: all are. REQUIRES: CheckPlanShape holds for `plan`, and it lends nothing.
+// `served`: by segment of `device`, which is one of `traced`. `lent`: by allocation, it is not requested, as a graphs'
+// pool has space for it; empty: all are. REQUIRES: CheckPlanShape holds for `plan`, and it lends nothing.
 [[nodiscard]] TrialRun ServeTraced(const TracedRank& traced, const DeviceTrace& device, const DevicePlan& plan,
                                    const std::vector<bool>& served, const std::vector<bool>& lent = {});
 

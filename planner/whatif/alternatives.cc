@@ -41,7 +41,7 @@ bool Belongs(const DeviceFacts& facts, const Alternative& alternative, Bytes byt
     case AlternativeKind::kNoOptimizerScratch:
       return kind == MemoryClass::kTemporaries && facts.InOptimizer(fact);
     case AlternativeKind::kChunkLoss:
-      return alternative.turn.sizes.contains({fact.phase, bytes});
+      return alternative.loss.sizes.contains({fact.phase, bytes});
     case AlternativeKind::kRecomputeLayer:
     case AlternativeKind::kOffloadLayer:
     case AlternativeKind::kFreeLate:
@@ -62,7 +62,7 @@ std::vector<Alternative> Candidates(const DeviceFacts& facts, std::uint32_t rank
   std::vector<Alternative> found{Make(AlternativeKind::kOffloadState), Make(AlternativeKind::kNoOptimizerScratch)};
   AddShards(ranks, &found);
   found.push_back(Make(AlternativeKind::kChunkLoss, 1 / kLossParts));
-  found.back().turn = FindTurnBlocks(facts);
+  found.back().loss = FindLossBlocks(facts);
   for (const LateKind late : {LateKind::kAfterBackward, LateKind::kAfterLayer, LateKind::kAfterOptimizer,
                               LateKind::kAfterIteration, LateKind::kNoBackward}) {
     found.push_back(Make(AlternativeKind::kFreeLate));
@@ -104,7 +104,7 @@ void MeasureBlocks(const DeviceFacts& facts, std::uint64_t peak_event, std::uint
   }
 }
 
-// The same of blocks that are freed late: those that would be gone at the peak. The phase with most of them is told.
+// The same of blocks that are freed late: those that would be gone at the peak. The phase with most of them is named.
 void MeasureLateAtPeak(const DeviceFacts& facts, const std::vector<LateFree>& late, std::uint64_t peak_event,
                        Alternative* alternative) {
   std::map<std::uint32_t, Bytes> roles;
@@ -127,9 +127,9 @@ RunEdit EditOf(const Alternative& alternative, const std::vector<LateFree>& late
       if (entry.kind == alternative.late) edit.actions.push_back({entry.early_event, entry.block, false});
     }
   }
-  // Gradients that a loss in parts has from the turn on, up to the event that makes them in one.
-  for (const TurnGradient& each : alternative.turn.gradients) {
-    edit.actions.push_back({each.turn_event, each.block, true});
+  // Gradients that a loss in parts has from its first part on, up to the event that makes them in one.
+  for (const LossGradient& each : alternative.loss.gradients) {
+    edit.actions.push_back({each.loss_event, each.block, true});
   }
   return edit;
 }

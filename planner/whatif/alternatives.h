@@ -1,7 +1,7 @@
 // What the peak would be if some blocks were smaller, gone, or freed earlier: each alternative is played over the whole
 // run, so that a peak which moves elsewhere counts. Bytes. Pure.
 //
-// Each is something that a program can be told to do. What the trace does not tell is taken for the worse: such an
+// Each is something that a program can be changed to do. Where the trace lacks data the worse is taken: such an
 // alternative saves at least what is said.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "planner/facts/block_facts.h"
 #include "planner/whatif/late_frees.h"
-#include "planner/whatif/turn_sizes.h"
+#include "planner/whatif/loss_sizes.h"
 
 namespace stalloc::planner {
 
@@ -24,7 +24,7 @@ enum class AlternativeKind : std::uint8_t {
   kShardGradients,      // and gradients: ZeRO 2
   kShardAll,            // and weights: ZeRO 3; a bound, since gathered weights come and go
   kNoOptimizerScratch,  // temporaries of the optimizer: a fused one has none
-  kChunkLoss,           // what is there around the turn from forward to backward alone: logits and loss, in parts
+  kChunkLoss,           // what is live only between forward and backward: logits and loss, in parts
   kFreeLate,            // late_frees.h
 };
 [[nodiscard]] const char* AlternativeName(AlternativeKind kind);  // "recompute layer"
@@ -41,7 +41,7 @@ struct Alternative {
   Bytes at_peak = 0;                         // of these blocks, at the run's peak
   Bytes moved = 0;                           // of these blocks, all that were allocated in the peak's iteration
   Bytes peak = 0;                            // of the whole run with the alternative
-  TurnBlocks turn;                           // kChunkLoss
+  LossBlocks loss;                           // kChunkLoss
 };
 
 // By what they save, falling; those that save nothing are left out. `ranks`: to share state among; 0 or 1: none.

@@ -135,7 +135,7 @@ std::optional<DeviceModel> DeviceModel::FromSteps(const std::vector<WatchedStep>
     part.device = TermsOfPart(alike, i);
     model.parts_.push_back(part);
   }
-  return model.Slower(model.HowSlow(model.Telling(free)));
+  return model.Slower(model.HowSlow(model.Informative(free)));
 }
 
 double DeviceModel::Seconds(const Load& load, const Terms& again) const {
@@ -178,9 +178,9 @@ DeviceModel DeviceModel::Slower(double times) const {
   return slower;
 }
 
-// The steps that tell how slow the host is: those with large micro-batches where it bounds them, for libraries choose a
+// The steps that show how slow the host is: those with large micro-batches where it bounds them, for libraries choose a
 // kernel for each new shape, and these have more shapes; else all.
-std::vector<Timed> DeviceModel::Telling(const std::vector<Timed>& free) const {
+std::vector<Timed> DeviceModel::Informative(const std::vector<Timed>& free) const {
   if (free.empty()) return free;
   double mean = 0;
   for (const Timed& step : free) mean += step.load.size / step.load.count / static_cast<double>(free.size());

@@ -36,7 +36,7 @@ struct WatchedStep {
 class DeviceModel {
  public:
   // Absent where the steps' sizes are one, or there is none. `free`: steps that nothing watched. Watching makes the
-  // host slower, chance a part of it faster: it is as slow as half of these tell; as the large ones do where it bounds
+  // host slower, chance a part of it faster: it is as slow as half of these show; as the large ones do where it bounds
   // them.
   [[nodiscard]] static std::optional<DeviceModel> FromSteps(const std::vector<WatchedStep>& steps,
                                                             const std::vector<Timed>& free);
@@ -55,7 +55,7 @@ class DeviceModel {
   };
   [[nodiscard]] double MicroBatch(const Load::Part& one, const Terms& again) const;
   [[nodiscard]] DeviceModel Slower(double times) const;
-  [[nodiscard]] std::vector<Timed> Telling(const std::vector<Timed>& free) const;
+  [[nodiscard]] std::vector<Timed> Informative(const std::vector<Timed>& free) const;
   [[nodiscard]] double HowSlow(const std::vector<Timed>& free) const;
 
   double count_ = 0;
@@ -65,7 +65,7 @@ class DeviceModel {
 // Whether attention takes the packed rows of a micro-batch for one, by what the device did in steps of two traces with
 // different numbers of rows: which explains better how long those kernels took that grow faster than tokens. The loads
 // of `together` have the squares of micro-batches' tokens, those of `apart`, the same steps, of their rows' lengths.
-// False where nothing tells.
+// False if nothing shows it.
 [[nodiscard]] bool AreTogether(const std::vector<WatchedStep>& together, const std::vector<WatchedStep>& apart);
 
 }  // namespace stalloc::planner

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMostGroups = 24;
 constexpr int kRounds = 6;  // in which graphs are made to fit
-// What torch's checkpoint takes of the host beside the forward pass that it runs again: 0.2 ms with torch 2.15 on one
+// The host time of torch's checkpoint in addition to the forward pass that it runs again: 0.2 ms with torch 2.15 on one
 // core of 2025. It makes a layer as a whole worth more than its parts one by one.
 constexpr std::int64_t kCheckpointNs = 200000;
 constexpr int kTimedDepth = 3;  // of the last so many parts of a path one is a number: train/marking/device_times.py
@@ -80,7 +80,7 @@ std::vector<FitSearch::Group> FitSearch::GroupUnits() const {
   std::map<std::string, Bytes> away;
   const std::vector<LayerUnit>& units = units_.units();
   for (std::size_t i = 0; i < units.size(); ++i) {
-    // A model as a whole is back where the peak is; and what has no path in one cannot be told to a program.
+    // A model as a whole is back where the peak is; and what has no path in one cannot be named to a program.
     if (units[i].leaves || units[i].name.find('.') == std::string::npos) continue;
     if (facts_.device.device >= 0 && !IsTimed(units[i].name)) continue;
     Group& group = by_pattern[units[i].pattern];

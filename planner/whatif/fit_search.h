@@ -5,7 +5,7 @@
 // is chosen for where it is then. Of layers that are called alike the first to run is taken first: it is away longest.
 // Of those that are offloaded, it is so many layers on as their copies take: copies that fit between two cost nothing.
 // Then each is given back that is not needed any more. Every kind of layers alone, as many of them as it takes, is
-// tried beside; the cheapest of all is the result.
+// tried as well; the cheapest of all is the result.
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,7 @@ class FitSearch {
   std::vector<Group> groups_;
 };
 
-// Of the traced iterations behind the first, medians.
+// Medians of the traced iterations after the first.
 struct StepTimes {
   std::int64_t step_ns = 0;
   std::int64_t passes_ns = 0;  // forward and backward; without marks of passes, what is not the optimizer's

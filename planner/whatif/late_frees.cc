@@ -45,7 +45,7 @@ class PhaseEnds {
   [[nodiscard]] std::uint64_t OwnBackward(std::uint32_t phase) const { return backward_[phase]; }
   // Of the last optimizer's part in the phase's iteration.
   [[nodiscard]] std::uint64_t Optimizer(std::uint32_t phase) const { return optimizer_[phase]; }
-  // The same, or of the iteration where no mark tells the optimizer's; kNever of the last one, and of a set-up
+  // The same, or of the iteration where no mark shows the optimizer's; kNever of the last one, and of a set-up
   // without an optimizer's part.
   [[nodiscard]] std::uint64_t IterationOrOptimizer(std::uint32_t phase) const {
     if (optimizer_[phase] != kNever) return optimizer_[phase];
@@ -81,7 +81,7 @@ std::vector<std::vector<std::uint64_t>> BackwardVisits(const LayerMap& layers) {
   return ends;
 }
 
-// The first visit that ends after the block's pass; the micro-batch's own, if passes of a layer come in turn.
+// The first visit that ends after the block's pass; the micro-batch's own, if passes of a layer alternate.
 std::uint64_t VisitAfter(const std::vector<std::uint64_t>& ends, std::uint64_t begin, std::uint64_t end) {
   const auto found = std::upper_bound(ends.begin(), ends.end(), begin);
   return found == ends.end() || *found > end ? kNever : *found;
@@ -117,10 +117,10 @@ class ForwardOnly {
   // Where a block of such a pass would be gone at the latest if it had no graph; kNever: it is of none, or goes with
   // it.
   [[nodiscard]] std::uint64_t EndOf(const Allocation& allocation) const {
-    const auto behind = std::upper_bound(visits_.begin(), visits_.end(), allocation.event,
-                                         [](std::uint64_t event, const Visit& visit) { return event < visit.begin; });
-    if (behind == visits_.begin()) return kNever;
-    const Visit& visit = *std::prev(behind);
+    const auto after = std::upper_bound(visits_.begin(), visits_.end(), allocation.event,
+                                        [](std::uint64_t event, const Visit& visit) { return event < visit.begin; });
+    if (after == visits_.begin()) return kNever;
+    const Visit& visit = *std::prev(after);
     if (allocation.event >= visit.end || allocation.free_event < visit.end) return kNever;
     const auto own = std::upper_bound(visit.layer_ends.begin(), visit.layer_ends.end(), allocation.event);
     if (visit.layer_ends.end() - own < 2) return kNever;  // of the last layer: its output
@@ -147,8 +147,9 @@ class ForwardOnly {
 // By its name or by the marks: without either an output that stays may look like one.
 bool IsSurelyGradient(const DeviceFacts& facts, std::uint32_t block) {
   const BlockFact& fact = facts.blocks[block];
-  const bool told = fact.role == TensorRole::kGradient || facts.phases.spans()[fact.phase].kind == PhaseKind::kBackward;
-  return told && fact.by_lifetime == MemoryClass::kGradients;
+  const bool marked =
+      fact.role == TensorRole::kGradient || facts.phases.spans()[fact.phase].kind == PhaseKind::kBackward;
+  return marked && fact.by_lifetime == MemoryClass::kGradients;
 }
 
 bool IsTransient(const DeviceFacts& facts, const Allocation& allocation) {

@@ -4,8 +4,8 @@
 //   after the backward   from a micro-batch's forward pass, freed after that micro-batch's backward pass has ended:
 //                        autograd has let go of what it saved, so a variable of the program holds it (logits, outputs)
 //   after the layer      from a layer's forward pass, freed after that layer's backward pass, in its micro-batch's
-//   after the optimizer  gradients that are there until after the optimizer's part: freed right behind it, the next
-//                        forward pass has their room (zero_grad(set_to_none=True) behind the step, not before backward)
+//   after the optimizer  gradients that are there until after the optimizer's part: freed right after it, the next
+//                        forward pass has their bytes (zero_grad(set_to_none=True) after the step, not before backward)
 //   after the iteration  what an iteration without marks of its passes leaves to the next one: gradients, or outputs
 //                        and losses in their variables until they are replaced
 //   without a backward   from a forward pass of the model that no backward pass follows, kept by its graph: under

@@ -15,8 +15,8 @@ constexpr std::ptrdiff_t kMostOpen = 64;  // calls of one layer at once, on as m
 }  // namespace
 
 LayerInputs::LayerInputs(const DeviceFacts& facts, const std::vector<LayerVisit>& visits)
-    : facts_(facts), visits_(visits), told_(visits.size()) {
-  FindTold();
+    : facts_(facts), visits_(visits), traced_(visits.size()) {
+  FindTraced();
   FindRoots();
 }
 
@@ -25,36 +25,36 @@ bool LayerInputs::IsPassing(std::uint32_t block) const {
   return allocation.freed() && !allocation.outside && allocation.role == TensorRole::kNone;
 }
 
-void LayerInputs::FindTold() {
+void LayerInputs::FindTraced() {
   absl::flat_hash_map<std::string_view, std::vector<std::size_t>> visits_of;
   std::map<std::uint32_t, std::size_t> made_by;  // visits that have put a block into what they were called with
   for (std::size_t i = 0; i < visits_.size(); ++i) visits_of[facts_.layers.names()[visits_[i].name]].push_back(i);
   for (const LayerInput& input : facts_.device.layer_inputs) {
     const auto found = visits_of.find(facts_.names.Text(input.layer));
     if (found == visits_of.end() || !IsPassing(input.allocation)) continue;
-    for (const std::size_t visit : OpenAt(found->second, input.event)) TakeTold(input.allocation, visit, &made_by);
+    for (const std::size_t visit : OpenAt(found->second, input.event)) TakeTraced(input.allocation, visit, &made_by);
   }
-  for (std::vector<std::uint32_t>& blocks : told_) {
+  for (std::vector<std::uint32_t>& blocks : traced_) {
     std::erase_if(blocks, [&](std::uint32_t block) { return made_by.contains(block); });
   }
   FindStored(made_by);
 }
 
-// Of a layer's visits. Of several threads more than one may be open, and whose call it is cannot be told.
+// The open visits of a layer. With several threads more than one may be open, and whose call it is is unknown.
 std::vector<std::size_t> LayerInputs::OpenAt(const std::vector<std::size_t>& visits, std::uint64_t event) const {
   std::vector<std::size_t> open;
-  const auto behind = std::lower_bound(visits.begin(), visits.end(), event, [&](std::size_t visit, std::uint64_t at) {
+  const auto after = std::lower_bound(visits.begin(), visits.end(), event, [&](std::size_t visit, std::uint64_t at) {
     return visits_[visit].forward_begin < at;
   });
-  const auto least = behind - std::min<std::ptrdiff_t>(behind - visits.begin(), kMostOpen);
-  std::copy_if(least, behind, std::back_inserter(open),
+  const auto least = after - std::min<std::ptrdiff_t>(after - visits.begin(), kMostOpen);
+  std::copy_if(least, after, std::back_inserter(open),
                [&](std::size_t visit) { return event <= visits_[visit].forward_end; });
   return open;
 }
 
-void LayerInputs::TakeTold(std::uint32_t block, std::size_t visit, std::map<std::uint32_t, std::size_t>* made_by) {
+void LayerInputs::TakeTraced(std::uint32_t block, std::size_t visit, std::map<std::uint32_t, std::size_t>* made_by) {
   if (facts_.device.allocations[block].event < visits_[visit].forward_begin) {
-    told_[visit].push_back(block);
+    traced_[visit].push_back(block);
   } else if (visits_[visit].inputs == kLayerCachesTold) {
     // Of several the outermost one: visits are ascending, outer ones first.
     const auto known = made_by->try_emplace(block, visit).first;
@@ -92,12 +92,12 @@ void LayerInputs::FindRoots() {
 
 std::vector<KeptInput> LayerInputs::KeptBy(const std::vector<std::size_t>& chosen) const {
   std::vector<KeptInput> kept;
-  std::vector<std::size_t> not_told;
+  std::vector<std::size_t> not_traced;
   for (const std::size_t visit : chosen) {
-    if (visits_[visit].inputs == 0) not_told.push_back(visit);
-    for (const std::uint32_t block : told_[visit]) kept.push_back({block, visits_[visit].backward_end, true});
+    if (visits_[visit].inputs == 0) not_traced.push_back(visit);
+    for (const std::uint32_t block : traced_[visit]) kept.push_back({block, visits_[visit].backward_end, true});
   }
-  if (!not_told.empty()) AddPossible(not_told, &kept);
+  if (!not_traced.empty()) AddPossible(not_traced, &kept);
   std::sort(kept.begin(), kept.end(), [](const KeptInput& a, const KeptInput& b) {
     return a.block != b.block ? a.block < b.block : a.until > b.until;
   });

@@ -1,5 +1,5 @@
 // The blocks that checkpoints of layers keep: what a layer was called with stays up to the end of its backward pass.
-// Where a trace does not tell what that was, all that was there before the forward pass and went behind it, inside the
+// Where a trace does not show what that was, all that was there before the forward pass and went after it, inside the
 // model's, may have been it.
 //
 // What a layer has put into what it was called with, as keys and values into a cache, is stored for later calls. Where
@@ -21,7 +21,7 @@ namespace stalloc::planner {
 struct KeptInput {
   std::uint32_t block = 0;  // index into DeviceTrace::allocations
   std::uint64_t until = 0;  // event before which it is needed
-  bool told = false;        // false: it may be no input
+  bool traced = false;      // false: it may be no input
 };
 
 // A block that would have gone by the event.
@@ -42,9 +42,9 @@ class LayerInputs {
 
  private:
   [[nodiscard]] bool IsPassing(std::uint32_t block) const;
-  void FindTold();
+  void FindTraced();
   [[nodiscard]] std::vector<std::size_t> OpenAt(const std::vector<std::size_t>& visits, std::uint64_t event) const;
-  void TakeTold(std::uint32_t block, std::size_t visit, std::map<std::uint32_t, std::size_t>* made_by);
+  void TakeTraced(std::uint32_t block, std::size_t visit, std::map<std::uint32_t, std::size_t>* made_by);
   void FindStored(const std::map<std::uint32_t, std::size_t>& made_by);
   void FindRoots();
   void AddPossible(const std::vector<std::size_t>& chosen, std::vector<KeptInput>* kept) const;
@@ -52,7 +52,7 @@ class LayerInputs {
   const DeviceFacts& facts_;
   const std::vector<LayerVisit>& visits_;
   std::vector<StoredBlock> stored_;
-  std::vector<std::vector<std::uint32_t>> told_;              // blocks, by visit
+  std::vector<std::vector<std::uint32_t>> traced_;            // blocks, by visit
   std::vector<std::pair<std::size_t, std::size_t>> in_root_;  // ranges of blocks that one outermost forward pass made
   std::vector<std::uint64_t> root_end_;                       // events, parallel
 };

@@ -86,7 +86,7 @@ LayerUnits::Holding LayerUnits::HoldingOf(const LayerVisit& visit) const {
   return holding;
 }
 
-// What a layer of many leaves behind is stored for later, but for the last block that it makes: that is its output.
+// What a layer of many leaves live is stored for later, but for the last block that it makes: that is its output.
 void LayerUnits::TakeStored(const LayerVisit& visit, Holding* holding) const {
   const std::vector<Allocation>& all = facts_.device.allocations;
   const std::string& name = facts_.layers.names()[visit.name];
@@ -209,7 +209,7 @@ RunEdit LayerUnits::EditOf(const UnitChoice& choice, Inputs inputs) const {
   RunEdit edit;
   const std::vector<std::size_t> recomputed = VisitsOf(choice, UnitUse::kRecomputed);
   std::vector<KeptInput> kept = inputs_.KeptBy(recomputed);
-  if (inputs == Inputs::kTold) std::erase_if(kept, [](const KeptInput& input) { return !input.told; });
+  if (inputs == Inputs::kTraced) std::erase_if(kept, [](const KeptInput& input) { return !input.traced; });
   for (const std::size_t visit : recomputed) Recompute(visit, kept, &edit);
   for (const std::size_t visit : VisitsOf(choice, UnitUse::kOffloaded)) Offload(visit, kept, &edit);
   KeepInputs(kept, &edit);
@@ -319,7 +319,7 @@ void LayerUnits::Accumulate(RunEdit* edit) const {
   }
 }
 
-// Where micro-batches follow each other, without a pipeline: those behind the first.
+// Where micro-batches follow each other, without a pipeline: those after the first.
 void LayerUnits::FindFollowing() {
   const std::vector<PhaseSpan>& spans = facts_.phases.spans();
   bool began = false;  // a forward pass, in this iteration

@@ -30,7 +30,7 @@ struct LayerUnit {
   std::int64_t forward_ns = 0;             // of an iteration, the median
   std::vector<std::int64_t> iteration_ns;  // forward passes of each iteration
   std::int64_t runs = 0;                   // forward passes of an iteration, the most
-  bool at_least = false;                   // the trace does not tell what the output is: the worse was taken
+  bool at_least = false;                   // the trace does not show what the output is: the worse was taken
   // Layers that repeat store blocks for later calls, as keys and values of a cache: it has to be switched off, for they
   // would be stored twice. Then they go with the rest.
   bool stores = false;
@@ -41,8 +41,8 @@ struct LayerUnit {
 enum class UnitUse : std::uint8_t { kAsItWas, kRecomputed, kOffloaded };
 
 // Which blocks checkpoints keep as what layers were called with: also those that may be no input, or those that the
-// trace tells of alone.
-enum class Inputs : std::uint8_t { kPossible, kTold };
+// trace shows alone.
+enum class Inputs : std::uint8_t { kPossible, kTraced };
 
 // What is chosen: of each unit, and of the optimizer's state.
 struct UnitChoice {
@@ -82,7 +82,7 @@ class LayerUnits {
   // Of the last traced iteration, with the choice's offloaded layers.
   [[nodiscard]] std::vector<OffloadTrip> TripsOf(const UnitChoice& choice) const;
 
-  // `parts`, by allocation, are of micro-batches behind the first one of their step, which is so many times as large:
+  // `parts`, by allocation, are of micro-batches after the first one of their step, which is so many times as large:
   // makes them of both. Where they overlap all are as large as the larger, since which made a block is not known.
   void ScaleFirst(double times, std::vector<BlockPart>* parts) const;
 
@@ -127,7 +127,7 @@ class LayerUnits {
   std::vector<Holding> holdings_;     // by visit
   std::vector<OffloadPlace> places_;  // by visit
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      following_;         // by iteration: passes behind the first backward one
+      following_;         // by iteration: passes after the first backward one
   bool overlap_ = false;  // a forward pass begins before the backward one of the micro-batch before it
   std::vector<LayerUnit> units_;
   std::vector<std::uint32_t> state_;  // blocks of the optimizer's state

@@ -75,7 +75,7 @@ class Fitter {
     for (std::uint32_t i = 0; i < partner_.size(); ++i) {
       if (partner_[i] != kNone) fit.parts[i] = PartOf(i);
     }
-    Tell(&fit);
+    Record(&fit);
     fit.other_peak_bytes = FindPeakMoment(other_.device).live_bytes;
     return fit;
   }
@@ -164,7 +164,7 @@ class Fitter {
   }
 
   // What is live at the peak, by how it grows.
-  void Tell(MicroBatchFit* fit) const {
+  void Record(MicroBatchFit* fit) const {
     const std::uint32_t peak = FindPeakMoment(facts_.device).event;
     for (std::uint32_t i = 0; i < partner_.size(); ++i) {
       const Allocation& allocation = facts_.device.allocations[i];

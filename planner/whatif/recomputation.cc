@@ -57,12 +57,12 @@ class RecomputationFinder {
       left += units_.units()[i].left;
     }
     const EditedPeak peak = player_.Play(units_.EditOf(choice), sizes_);
-    const Bytes told = player_.Play(units_.EditOf(choice, Inputs::kTold), sizes_).live;
+    const Bytes traced = player_.Play(units_.EditOf(choice, Inputs::kTraced), sizes_).live;
     for (const std::size_t i : chosen) in_forward = in_forward || units_.IsInForward(i, peak.event);
     found.peak = peak.live;
     found.offload_peak = player_.Play(units_.EditOf(offloaded), sizes_).live;
     found.leaves = left > found.peak / kNoticedShare;
-    found.at_least = found.at_least || found.leaves || found.peak - told > found.peak / kNoticedShare || in_forward;
+    found.at_least = found.at_least || found.leaves || found.peak - traced > found.peak / kNoticedShare || in_forward;
     return found;
   }
 

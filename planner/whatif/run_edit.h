@@ -19,7 +19,7 @@ namespace stalloc::planner {
 // What happens before an event of the trace; those of one event happen in the order of the list.
 struct EditAction {
   std::uint64_t event = 0;
-  std::uint32_t block = 0;  // index into DeviceTrace::allocations; behind them, into RunEdit::extras
+  std::uint32_t block = 0;  // index into DeviceTrace::allocations; after them, into RunEdit::extras
   bool makes = false;       // else it goes
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kLarger = 1 + 1e-3;        // than another size
 constexpr double kPassByHost = 0.5;         // of a pass is as long whatever its size: the host bounds it
-constexpr std::size_t kMostIterations = 8;  // of a trace: the last ones tell how long layers take
+constexpr std::size_t kMostIterations = 8;  // of a trace: the last ones show how long layers take
 
 // The number of micro-batches that most steps have; the first of several.
 double UsualCount(const std::vector<Timed>& steps) {

@@ -5,7 +5,7 @@
 //
 // Where the size is the length of sequences, attention adds a part that grows with its square, and nothing is fixed: so
 // long a sequence keeps the device busy. A size is a multiple of the largest traced micro-batch. Iterations are slower
-// while they are traced: where some ran after the trace, theirs are the times of passes, and the trace tells only what
+// while they are traced: where some ran after the trace, theirs are the times of passes, and the trace shows only what
 // is in them. Where the device was watched in some of them, of several sizes, passes are device_model.h's. Whatever
 // else a machine does makes steps longer and none shorter, and so does an evaluation between two: a quarter of the
 // steps lie below the line that is taken (LineBelow).
@@ -29,7 +29,7 @@ struct LayerTimes {
   std::vector<std::int64_t> iteration_ns;
 };
 
-// What traces tell of time. All of the second trace is absent where there is none.
+// The times in traces. All of the second trace is absent where there is none.
 struct TracedTimes {
   double rest = 0;    // seconds of a step that are in no pass
   double passes = 0;  // seconds of all passes of a step

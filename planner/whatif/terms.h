@@ -53,7 +53,7 @@ struct Line {
   double growing = 0;
 };
 
-// Sizes that tell nothing of what grows.
+// Sizes that show nothing of what grows.
 [[nodiscard]] bool AreOne(const std::vector<double>& sizes);
 [[nodiscard]] bool AreOne(const std::vector<Timed>& timed);
 // By least squares. REQUIRES: sizes above 0 that are not one.

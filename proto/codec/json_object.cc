@@ -21,7 +21,7 @@ absl::StatusOr<JsonObject> JsonObject::Parse(std::string_view text) {
 }
 
 const Value* JsonObject::Find(const std::string& key) {
-  asked_.insert(key);
+  requested_.insert(key);
   const auto found = fields_->fields().find(key);
   return found == fields_->fields().end() || found->second.has_null_value() ? nullptr : &found->second;
 }
@@ -125,7 +125,7 @@ std::vector<JsonObject> JsonObject::Objects(const std::string& key) {
 absl::Status JsonObject::Finish() const {
   if (!status_.ok()) return status_;
   for (const auto& [key, value] : fields_->fields()) {
-    if (!asked_.contains(key)) return absl::InvalidArgumentError(absl::StrCat("unknown key: ", key));
+    if (!requested_.contains(key)) return absl::InvalidArgumentError(absl::StrCat("unknown key: ", key));
   }
   return absl::OkStatus();
 }

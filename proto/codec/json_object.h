@@ -1,5 +1,5 @@
-// One JSON object that was read from a line of text: its values, each asked for by key and type. The first wrong type,
-// and a key that nobody asked for, are the object's error. Not thread-safe.
+// One JSON object that was read from a line of text: its values, each requested by key and type. The first wrong type,
+// and a key that nobody requested, are the object's error. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class JsonObject {
   [[nodiscard]] bool Has(const std::string& key) { return Find(key) != nullptr; }
   [[nodiscard]] std::vector<std::string> Keys() const;                  // ascending
   [[nodiscard]] std::string Json(const std::string& key);               // "null" where there is none
-  [[nodiscard]] const absl::Status& status() const { return status_; }  // of the values that were asked for
+  [[nodiscard]] const absl::Status& status() const { return status_; }  // of the values that were requested
   // Call it last: InvalidArgument names the key and what was expected.
   [[nodiscard]] absl::Status Finish() const;
 
@@ -48,7 +48,7 @@ class JsonObject {
   void ForEach(const std::string& key, const char* expected, const Take& take);
 
   std::shared_ptr<const google::protobuf::Struct> fields_;
-  std::set<std::string> asked_;
+  std::set<std::string> requested_;
   absl::Status status_;
 };
 

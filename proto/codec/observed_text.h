@@ -1,4 +1,4 @@
-// The file that a run in Alloc mode leaves beside its plan, as text: see proto/FORMAT.md. For the training process and
+// The file that a run in Alloc mode writes next to its plan, as text: see proto/FORMAT.md. For the training process and
 // for the planner: standard library alone. Stateless; thread-safe.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Turns the columns of one TraceChunk message after the other into rows, and checks them against what came before.
+// Converts the columns of each TraceChunk message to rows, and checks them against what came before.
 // Private to proto/codec. Not thread-safe.
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace stalloc {
 namespace {
 
-// Moves values[*next, end) into `out` and `*next` behind them.
+// Moves values[*next, end) into `out` and `*next` after them.
 template <typename T>
 void Introduce(const std::vector<T>& values, std::size_t end, std::size_t* next, std::vector<T>* out) {
   for (; *next < std::min(end, values.size()); ++*next) out->push_back(values[*next]);

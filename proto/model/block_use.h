@@ -5,7 +5,7 @@
 
 namespace stalloc {
 
-// How an operation uses a block, as a recorder is told.
+// How an operation uses a block, as reported to a recorder.
 enum class UseKind : std::uint8_t {
   kArgument,   // it has the block from its caller
   kResult,     // it hands the block to its caller, and may have allocated it

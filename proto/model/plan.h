@@ -69,7 +69,7 @@ struct DevicePlan {
   DeviceIndex device = 0;
   Bytes arena_bytes = 0;
   std::vector<Slot> slots;
-  std::vector<LentPool> lent_pools;  // their layouts lie behind each other, in this order
+  std::vector<LentPool> lent_pools;  // their layouts lie one after the other, in this order
   std::vector<Slot> lent_slots;      // offsets into these layouts
   std::vector<Script> prologue;
   std::vector<Script> cycle;

@@ -64,7 +64,7 @@ enum class Pass : std::uint8_t {
 };
 
 // Mark::chunk of the end of a layer's forward pass: Trace::layer_inputs has all that the layer was called with. Caches:
-// and what the layer has stored there for later calls it does not store where the model is told so.
+// and what the layer has stored there for later calls it does not store if the model is configured so.
 inline constexpr std::int32_t kLayerInputsTold = 1;
 inline constexpr std::int32_t kLayerCachesTold = 2;
 
@@ -94,7 +94,7 @@ inline constexpr std::string_view kRestorablePoolPrefix = "CUDA graph pool ";
 // Bits of TraceEvent::flags (AllocFlags in trace.proto): what is never planned, nor part of a script.
 inline constexpr std::uint32_t kAllocCaptured = 1;
 inline constexpr std::uint32_t kAllocParallel = 2;
-// What is planned like any other: asked for by a forward pass that runs again inside a backward pass.
+// What is planned like any other: requested by a forward pass that runs again inside a backward pass.
 inline constexpr std::uint32_t kAllocRecomputed = 4;
 // Above them, of what is captured: 1 + the ordinal of its pool; 0: not known.
 inline constexpr std::uint32_t kAllocPoolShift = 8;

@@ -26,7 +26,7 @@ inline constexpr Bytes kBlockAlignment = 512;
 }
 
 // Blocks of an arena that are smaller are many, and weigh next to nothing: up to a 4096th of it, and 256 KiB at most.
-// Those that vary are not worth a search for room; those that have slots lie apart from the others, so that one that
+// Those that vary are not worth a search for space; those that have slots lie apart from the others, so that one that
 // stays too long is not in the way of a large one. With 1 MiB (PyTorch's small) upstream's pool of a model with 16
 // experts lay idle at the peak: 0.2 % of what was held.
 [[nodiscard]] constexpr Bytes SmallBlockBytes(Bytes arena_bytes) {

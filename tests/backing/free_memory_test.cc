@@ -61,10 +61,10 @@ TEST_F(FreeMemoryTest, AFullDeviceIsAskedAgainOnceItIsSaidAndIsFreeWithTwiceAsMu
   EXPECT_FALSE(memory.Take(1, Always));
   driver_.free = 10 * kGiB;
   EXPECT_FALSE(memory.Take(1, Always)) << "it was asked in this iteration";
-  memory.AskAgain();
+  memory.QueryAgain();
   driver_.free = 4 * kGiB;
   EXPECT_FALSE(memory.Take(1, Always));
-  memory.AskAgain();
+  memory.QueryAgain();
   driver_.free = 4 * kGiB + kMiB;
   EXPECT_TRUE(memory.Take(kMiB, Always));
   EXPECT_TRUE(memory.is_free());
@@ -75,7 +75,7 @@ TEST_F(FreeMemoryTest, TheProgramsOwnLimitMakesItFullAndSoDoesARefusal) {
   FreeMemory memory(driver_, 2 * kGiB);
   EXPECT_FALSE(memory.Take(kGiB, [](Bytes more) { return more < kGiB; }));
   EXPECT_FALSE(memory.is_free());
-  memory.AskAgain();
+  memory.QueryAgain();
   EXPECT_TRUE(memory.Take(kGiB, Always));
   memory.Refused();
   EXPECT_FALSE(memory.is_free());

@@ -1,4 +1,4 @@
-// IdleChunks by itself: what it gives back, brings back and moves, for each MayTake, and when the driver refuses.
+// IdleChunks by itself: what it gives back, brings back and moves, for each Growth, and when the driver refuses.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,14 +10,16 @@
 namespace stalloc {
 namespace {
 
-using enum ArenaBacking::MayTake;
+using enum ArenaBacking::Growth;
 
 class IdleChunksTest : public BackingTest {
  protected:
   static constexpr Bytes kLarge = 6 * kPage;  // of two idle slots, and a part of each stays
 
   void SetUp() override { Start(); }
-  bool Above(Bytes bytes, ArenaBacking::MayTake may_take) { return chunks_->Back(kHeight, bytes, /*now=*/0, may_take); }
+  bool Above(Bytes bytes, ArenaBacking::Growth growth) {
+    return chunks_->EnsureBacked(kHeight, bytes, /*now=*/0, growth);
+  }
 };
 
 TEST_F(IdleChunksTest, WhatNoBlockLivesInGoesBackAndComesAgainWhenItsSlotIsDue) {
@@ -52,9 +54,9 @@ TEST_F(IdleChunksTest, NothingGoesBackWhileTheDeviceCannotBeWaitedFor) {
 TEST_F(IdleChunksTest, WithinSpareWhatIsAskedForIsMappedAndNothingMoves) {
   EverySecond();
   ASSERT_EQ(chunks_->GiveBack(), 2 * kSlot);
-  EXPECT_TRUE(chunks_->Back(kSlot, kPage + 512, 0, kSpare));
+  EXPECT_TRUE(chunks_->EnsureBacked(kSlot, kPage + 512, 0, kSpare));
   EXPECT_EQ(arena_->mapped_bytes(), 2 * kSlot + 2 * kPage) << "whole chunks";
-  EXPECT_TRUE(chunks_->Back(kSlot, 2 * kPage, 0, kSpare)) << "it is there";
+  EXPECT_TRUE(chunks_->EnsureBacked(kSlot, 2 * kPage, 0, kSpare)) << "it is there";
   EXPECT_FALSE(Above(2 * kSlot, kSpare)) << "more than was held";
   EXPECT_EQ(arena_->mapped_bytes(), 2 * kSlot + 2 * kPage);
   EXPECT_TRUE(Above(kSlot, kSpare));
@@ -67,9 +69,9 @@ TEST_F(IdleChunksTest, WhereNoMoreIsToBeHadIdleChunksMove) {
   Start(nullptr, kHeight);
   EverySecond();
   EXPECT_FALSE(Above(kLarge, kSpare));
-  EXPECT_FALSE(Above(kLarge, kNoMore)) << "without a wait";
+  EXPECT_FALSE(Above(kLarge, kForbidden)) << "without a wait";
   EXPECT_EQ(chunks_->GetCounts().times_moved, 0u);
-  EXPECT_TRUE(Above(kLarge, kMore));
+  EXPECT_TRUE(Above(kLarge, kAllowed));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   EXPECT_EQ(arena_->HolesIn(kHeight, kLarge).size(), 0u);
   EXPECT_EQ(chunks_->GetCounts().times_moved, 1u);
@@ -81,9 +83,9 @@ TEST_F(IdleChunksTest, WhereNoMoreIsToBeHadIdleChunksMove) {
 TEST_F(IdleChunksTest, WhereTooLittleIsIdleOnlyWhatMayTakeMoreIsBacked) {
   Start(nullptr, kHeight + kSlot);
   EverySecond();
-  EXPECT_FALSE(Above(3 * kSlot, kNoMore));
+  EXPECT_FALSE(Above(3 * kSlot, kForbidden));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
-  EXPECT_TRUE(Above(3 * kSlot, kMore));
+  EXPECT_TRUE(Above(3 * kSlot, kAllowed));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight + kSlot);
   EXPECT_EQ(chunks_->GetCounts().times_grown, 1u);
   ExpectWhole();
@@ -91,7 +93,7 @@ TEST_F(IdleChunksTest, WhereTooLittleIsIdleOnlyWhatMayTakeMoreIsBacked) {
 
 TEST_F(IdleChunksTest, WhatIsNeededLastMovesFirst) {
   Start(nullptr, kHeight);
-  EXPECT_TRUE(chunks_->Back(kHeight, kSlot, /*now=*/2, kMore));
+  EXPECT_TRUE(chunks_->EnsureBacked(kHeight, kSlot, /*now=*/2, kAllowed));
   Bytes lent = 0;
   for (const Arena::Range& hole : arena_->HolesIn(kSlot, kSlot)) lent += hole.bytes;
   EXPECT_EQ(lent, kSlot) << "slot 1 is due behind those of 2, 3 and 0";
@@ -100,29 +102,29 @@ TEST_F(IdleChunksTest, WhatIsNeededLastMovesFirst) {
 TEST_F(IdleChunksTest, AFullDeviceIsAskedOnceAnIterationAndThenIdleChunksMove) {
   Start(nullptr, kHeight);
   ASSERT_TRUE(FillTo(3));
-  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_FALSE(Above(kSlot, kAllowed));
   EXPECT_EQ(chunks_->GetCounts().times_not_mapped, 1u);
   faulty_->FailNothing();
-  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_FALSE(Above(kSlot, kAllowed));
   EXPECT_EQ(faulty_->calls(), 0u) << "it would refuse again";
   chunks_->TryAgain();
-  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_FALSE(Above(kSlot, kAllowed));
   EXPECT_GT(faulty_->calls(), 0u);
   Drop(1);
-  EXPECT_TRUE(Above(kSlot, kMore));
+  EXPECT_TRUE(Above(kSlot, kAllowed));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   ExpectWhole();
 }
 
 TEST_F(IdleChunksTest, NobodyWaitsForLittleUnlessTheDeviceIsFull) {
   EverySecond();
-  EXPECT_FALSE(Above(512, kNoMore));
-  EXPECT_TRUE(Above(512, kMore));
+  EXPECT_FALSE(Above(512, kForbidden));
+  EXPECT_TRUE(Above(512, kAllowed));
   EXPECT_EQ(driver_->waits, 0);
   EXPECT_EQ(arena_->mapped_bytes(), kHeight + kPage);
   Start(nullptr, kHeight);
   EverySecond();
-  EXPECT_TRUE(Above(512, kMore));
+  EXPECT_TRUE(Above(512, kAllowed));
   EXPECT_EQ(driver_->waits, 1);
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   ExpectWhole();
@@ -140,8 +142,8 @@ class FreeCardTest : public IdleChunksTest {
 
 TEST_F(FreeCardTest, TheArenaGrowsAndNothingMovesOrWaits) {
   EverySecond();
-  EXPECT_FALSE(Above(kLarge, kNoMore)) << "what is idle stays where it is";
-  EXPECT_TRUE(Above(kLarge, kMore));
+  EXPECT_FALSE(Above(kLarge, kForbidden)) << "what is idle stays where it is";
+  EXPECT_TRUE(Above(kLarge, kAllowed));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight + kLarge);
   EXPECT_EQ(chunks_->GetCounts().times_moved, 0u);
   EXPECT_EQ(driver_->waits, 0);
@@ -162,14 +164,14 @@ TEST_F(FreeCardTest, ItGrowsBeforeItReusesUpToWhatPyTorchWouldHold) {
 
 TEST_F(FreeCardTest, WhatIsToStayFreeMakesItFull) {
   EverySecond();
-  EXPECT_TRUE(Above(3 * kSlot, kMore));
+  EXPECT_TRUE(Above(3 * kSlot, kAllowed));
   EXPECT_EQ(arena_->mapped_bytes(), 7 * kSlot);
   EXPECT_TRUE(chunks_->is_card_free());
-  EXPECT_TRUE(chunks_->Back(7 * kSlot, kPage, 0, kMore)) << "it grows before it waits";
+  EXPECT_TRUE(chunks_->EnsureBacked(7 * kSlot, kPage, 0, kAllowed)) << "it grows before it waits";
   EXPECT_FALSE(chunks_->is_card_free());
   EXPECT_FALSE(chunks_->MayGrow(512, 16 * kHeight));
   EXPECT_EQ(driver_->waits, 0);
-  EXPECT_TRUE(chunks_->Back(7 * kSlot + kPage, kSlot, 0, kMore)) << "no more is to be had";
+  EXPECT_TRUE(chunks_->EnsureBacked(7 * kSlot + kPage, kSlot, 0, kAllowed)) << "no more is to be had";
   EXPECT_EQ(driver_->waits, 1);
   EXPECT_EQ(chunks_->GetCounts().times_moved, 1u);
   ExpectWhole();
@@ -179,17 +181,17 @@ TEST_F(FreeCardTest, WhatIsToStayFreeMakesItFull) {
 TEST_F(FreeCardTest, AFullCardIsFreeAgainWhereTwiceAsMuchIsLeft) {
   std::vector<PhysicalHandle> others = Take(4 * kSlot);
   EverySecond();
-  EXPECT_TRUE(Above(kSlot, kMore)) << "by a move";
+  EXPECT_TRUE(Above(kSlot, kAllowed)) << "by a move";
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   GiveBack(&others, 2 * kSlot + kPage);
   chunks_->BeginIteration();
-  EXPECT_TRUE(chunks_->Back(5 * kSlot, kPage, 0, kMore));
+  EXPECT_TRUE(chunks_->EnsureBacked(5 * kSlot, kPage, 0, kAllowed));
   EXPECT_FALSE(chunks_->is_card_free()) << "less than two slots would be left";
   GiveBack(&others, 0);
-  EXPECT_TRUE(chunks_->Back(5 * kSlot + kPage, kPage, 0, kMore));
+  EXPECT_TRUE(chunks_->EnsureBacked(5 * kSlot + kPage, kPage, 0, kAllowed));
   EXPECT_FALSE(chunks_->is_card_free()) << "the device is asked once an iteration";
   chunks_->BeginIteration();
-  EXPECT_TRUE(chunks_->Back(5 * kSlot + 2 * kPage, kPage, 0, kMore));
+  EXPECT_TRUE(chunks_->EnsureBacked(5 * kSlot + 2 * kPage, kPage, 0, kAllowed));
   EXPECT_TRUE(chunks_->is_card_free());
   ExpectWhole();
 }
@@ -200,7 +202,7 @@ TEST_F(FreeCardTest, WhatIterationsLeaveIdleAboveTheBoundGoesBackAFewChunksAtATi
   keep_free_ = 0;
   Start(&fence, 16 * kSlot);
   EverySecond();
-  ASSERT_TRUE(Above(6 * kSlot, kMore));
+  ASSERT_TRUE(Above(6 * kSlot, kAllowed));
   const Bytes bound = 6 * kSlot;
   DropAll();
   for (std::size_t i = 0; i <= tuning::kIdleIterations; ++i) {
@@ -230,7 +232,7 @@ TEST_F(IdleChunksTest, WhatAnotherDeviceMayStillUseNeitherMovesNorGoesBack) {
     engine_->RecordStream(blocks_[slot], other);
     Drop(slot);
   }
-  EXPECT_FALSE(Above(kSlot, kNoMore)) << "to wait for this device is not enough";
+  EXPECT_FALSE(Above(kSlot, kForbidden)) << "to wait for this device is not enough";
   EXPECT_EQ(chunks_->GiveBack(), 0u);
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   fence.Finish(other);
@@ -242,14 +244,14 @@ TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
   InstantFence fence;
   Start(&fence, kHeight);
   EverySecond();
-  ASSERT_TRUE(Above(kSlot, kMore));
+  ASSERT_TRUE(Above(kSlot, kAllowed));
   EXPECT_EQ(driver_->waits, 1) << "before the first move marks record no events";
   chunks_->OnMark();
-  ASSERT_TRUE(chunks_->Back(kHeight + kSlot, kSlot, 0, kNoMore));
+  ASSERT_TRUE(chunks_->EnsureBacked(kHeight + kSlot, kSlot, 0, kForbidden));
   EXPECT_EQ(driver_->waits, 1);
   Drop(0);  // after that event
   chunks_->TryAgain();
-  EXPECT_TRUE(chunks_->Back(kHeight + 2 * kSlot, 3 * kSlot, 0, kMore));
+  EXPECT_TRUE(chunks_->EnsureBacked(kHeight + 2 * kSlot, 3 * kSlot, 0, kAllowed));
   EXPECT_EQ(driver_->waits, 2) << "for slot 0; the other two are idle above the plan";
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
   ExpectWhole();
@@ -258,8 +260,8 @@ TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
 TEST_F(IdleChunksTest, WhileTheDeviceCannotBeWaitedForNothingMoves) {
   EverySecond();
   driver_->capturing = true;
-  EXPECT_FALSE(Above(kLarge, kNoMore));
-  EXPECT_TRUE(Above(kLarge, kMore));
+  EXPECT_FALSE(Above(kLarge, kForbidden));
+  EXPECT_TRUE(Above(kLarge, kAllowed));
   EXPECT_EQ(arena_->mapped_bytes(), kHeight + kLarge);
   DropAll();
   Iteration();
@@ -303,11 +305,11 @@ TEST_F(IdleChunksTest, ALimitIsForWhatIsMappedAndNotForWhatMoves) {
   Limit limit(*arena_, kHeight);
   chunks_->SetListener(&limit);
   ASSERT_TRUE(FillTo(3));
-  EXPECT_FALSE(Above(kSlot, kMore));
+  EXPECT_FALSE(Above(kSlot, kAllowed));
   EXPECT_EQ(limit.begun, 0) << "refused before anything changes";
   chunks_->TryAgain();
   Drop(3);
-  EXPECT_TRUE(Above(kSlot, kMore));
+  EXPECT_TRUE(Above(kSlot, kAllowed));
   EXPECT_EQ(limit.begun, 1);
   EXPECT_EQ(limit.ended, 1);
   EXPECT_EQ(arena_->mapped_bytes(), kHeight);
@@ -319,8 +321,8 @@ TEST_F(IdleChunksTest, ALimitIsForWhatIsMappedAndNotForWhatMoves) {
 TEST_F(IdleChunksTest, ADriverThatRefusesCallsCostsMemoryAndNeverData) {
   const std::vector<bool (*)(IdleChunks&)> changes = {
       [](IdleChunks& chunks) { return chunks.GiveBack() > 0; },
-      [](IdleChunks& chunks) { return chunks.Back(kHeight, kLarge, 0, kNoMore); },
-      [](IdleChunks& chunks) { return chunks.Back(kHeight, kHeight, 0, kMore); },
+      [](IdleChunks& chunks) { return chunks.EnsureBacked(kHeight, kLarge, 0, kForbidden); },
+      [](IdleChunks& chunks) { return chunks.EnsureBacked(kHeight, kHeight, 0, kAllowed); },
   };
   for (const std::uint64_t count : {std::uint64_t{1}, FaultyDriver::kNever}) {
     for (const auto change : changes) {

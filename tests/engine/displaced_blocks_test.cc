@@ -5,7 +5,7 @@ namespace stalloc {
 namespace displaced_blocks_test {
 
 using DisplacedBlocksTest = DynamicSpaceTest;
-using MayTake = ArenaBacking::MayTake;
+using Growth = ArenaBacking::Growth;
 
 TEST_F(DisplacedBlocksTest, BeforeTheArenaGrowsTheTightestRoomIsTakenInOthersWay) {
   Start(PlanOf({{kMiB, 12 * kMiB, 16},
@@ -27,7 +27,7 @@ TEST_F(DisplacedBlocksTest, WhereSizesVaryIdlePartsMoveRatherThanThatTheArenaGro
   EXPECT_EQ(Place(4 * kMiB), 4);  // in the way of [4, 12)
   EXPECT_EQ(growth_->asked(), 0);
   EXPECT_EQ(Place(8 * kMiB), 12);
-  EXPECT_EQ(growth_->may_take(), MayTake::kMore);
+  EXPECT_EQ(growth_->growth(), Growth::kAllowed);
 }
 
 TEST_F(DisplacedBlocksTest, WhatStaysForGoodGoesAboveAllSlots) {
@@ -40,7 +40,7 @@ TEST_F(DisplacedBlocksTest, WhatStaysForGoodGoesAboveAllSlots) {
   EXPECT_EQ(Place(kMiB), 12);
   EXPECT_EQ(Place(4 * kMiB), 0);
   EXPECT_EQ(Place(4 * kMiB), 18);  // neither [4, 12) nor [13, 18)
-  EXPECT_EQ(growth_->may_take(), MayTake::kMore);
+  EXPECT_EQ(growth_->growth(), Growth::kAllowed);
 }
 
 }  // namespace displaced_blocks_test

@@ -57,9 +57,9 @@ class Growth : public ArenaBacking {
     engine_ = &engine;
     engine.SetBacking(this);
   }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake may_take) noexcept override {
+  bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t /*now*/, Growth growth) noexcept override {
     ++asked_;
-    may_take_ = may_take;
+    allowed_growth_ = growth;
     if (RoundUp(offset + bytes, kUnit) > most_) return false;
     mapped_ = RoundUp(offset + bytes, kUnit);
     engine_->Extend(mapped_);
@@ -67,14 +67,14 @@ class Growth : public ArenaBacking {
   }
   [[nodiscard]] Bytes mapped() const { return mapped_; }
   [[nodiscard]] int asked() const { return asked_; }
-  [[nodiscard]] MayTake may_take() const { return may_take_; }  // of the last call
+  [[nodiscard]] Growth growth() const { return allowed_growth_; }  // of the last call
 
  private:
   const Bytes most_;
   PlanEngine* engine_ = nullptr;
   Bytes mapped_ = 0;
   int asked_ = 0;
-  MayTake may_take_ = MayTake::kNoMore;
+  Growth allowed_growth_ = Growth::kForbidden;
 };
 
 class DynamicSpaceTest : public testing::Test {

@@ -153,8 +153,8 @@ TEST_F(DynamicSpaceTest, WithdrawnMemoryIsMappedAgainOnlyWhenNothingElseIsLeft) 
 class Refill final : public ArenaBacking {
  public:
   explicit Refill(PlanEngine& engine) : engine_(engine) { engine.SetBacking(this); }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake may_take) noexcept override {
-    EXPECT_EQ(may_take, MayTake::kNoMore);
+  bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t /*now*/, Growth growth) noexcept override {
+    EXPECT_EQ(growth, Growth::kForbidden);
     ++asked;
     if (full) return false;
     engine_.Restore(offset, bytes);

@@ -41,7 +41,7 @@ class Growth final : public ArenaBacking {
     engine_ = engine;
     engine->SetBacking(this);
   }
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+  bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t /*now*/, Growth /*growth*/) noexcept override {
     const std::lock_guard lock(mutex_);
     mapped_ = std::max(mapped_, offset + bytes);
     engine_->Extend(mapped_);

@@ -16,7 +16,7 @@ class Interruption final : public ArenaBacking {
   Interruption(PlanEngine& engine, std::function<void()> action) : action_(std::move(action)) {
     engine.SetBacking(this);
   }
-  bool Back(Offset /*offset*/, Bytes /*bytes*/, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+  bool EnsureBacked(Offset /*offset*/, Bytes /*bytes*/, std::uint64_t /*now*/, Growth /*growth*/) noexcept override {
     ++asked_;
     action_();
     return false;

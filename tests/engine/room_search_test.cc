@@ -44,7 +44,7 @@ class RoomSearchTest : public testing::Test {
     occupancy_.Insert(block);
     live_.Add(lo, block.end());
     blocks_.push_back({lo, lo + granules});
-    beside_.push_back(beside);
+    without_slot_.push_back(beside);
     if (beside) space_.Take(lo, granules);
   }
 
@@ -52,10 +52,10 @@ class RoomSearchTest : public testing::Test {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       occupancy_.Erase(*occupancy_.Find(blocks_[i].lo));
       live_.Remove(blocks_[i].lo, blocks_[i].hi);
-      if (beside_[i]) space_.GiveBack(blocks_[i].lo, blocks_[i].hi - blocks_[i].lo);
+      if (without_slot_[i]) space_.GiveBack(blocks_[i].lo, blocks_[i].hi - blocks_[i].lo);
     }
     blocks_.clear();
-    beside_.clear();
+    without_slot_.clear();
   }
 
   // What the blocks beside the slots leave of the mapped gaps.
@@ -74,7 +74,7 @@ class RoomSearchTest : public testing::Test {
   }
   [[nodiscard]] bool IsTaken(std::uint32_t at, bool slots_too) const {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      if (blocks_[i].lo <= at && at < blocks_[i].hi && (slots_too || beside_[i])) return true;
+      if (blocks_[i].lo <= at && at < blocks_[i].hi && (slots_too || without_slot_[i])) return true;
     }
     return false;
   }
@@ -132,7 +132,7 @@ class RoomSearchTest : public testing::Test {
                       occupancy_,   freed_,
                       withdrawn_,   live_};
   std::vector<Gap> blocks_;
-  std::vector<bool> beside_;
+  std::vector<bool> without_slot_;
 };
 
 TEST_F(RoomSearchTest, FindsTheTightestRoomThatHasAPlace) {

@@ -33,7 +33,7 @@ Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 
 class FakeBacking final : public ArenaBacking {
  public:
   explicit FakeBacking(PlanEngine& engine) : engine_(engine) {}
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+  bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t /*now*/, Growth /*growth*/) noexcept override {
     asked.push_back(offset);
     if (!answer) return false;
     engine_.Restore(offset, bytes);
@@ -102,7 +102,7 @@ TEST(WithdrawTest, ForASmallBlockTheBackingIsAskedWhereItHasSpare) {
 TEST(WithdrawTest, ABackingThatOnlySaysSoIsNotBelieved) {
   PlanEngine engine(TwoBlocks(), kBase, nullptr);
   struct Liar final : ArenaBacking {
-    bool Back(Offset, Bytes, std::uint64_t, MayTake) noexcept override { return true; }
+    bool EnsureBacked(Offset, Bytes, std::uint64_t, Growth) noexcept override { return true; }
   } liar;
   engine.SetBacking(&liar);
   ASSERT_TRUE(engine.Withdraw(0, kMiB));

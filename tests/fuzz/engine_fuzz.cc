@@ -92,7 +92,7 @@ DevicePlan ReadPlan(Bytestream& input) {
 // Who owns the arena: what is mapped of it.
 class Mapping final : public ArenaBacking {
  public:
-  bool Back(Offset offset, Bytes bytes, std::uint64_t /*now*/, MayTake /*may_take*/) noexcept override {
+  bool EnsureBacked(Offset offset, Bytes bytes, std::uint64_t /*now*/, Growth /*growth*/) noexcept override {
     if (full_) return false;
     for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) {
       if (BeginOf(chunk) < offset + bytes && offset < BeginOf(chunk + 1)) Restore(chunk);

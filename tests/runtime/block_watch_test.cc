@@ -203,7 +203,7 @@ class StreamMemory final : public WatchMemory {
     fills.emplace_back(begin, bytes, stream);
     return true;
   }
-  bool Ask(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept override {
+  bool Query(std::uint32_t ticket, Address begin, Bytes bytes, StreamHandle stream) noexcept override {
     if (stream == captured) return false;
     EXPECT_TRUE(open.insert(ticket).second) << "a ticket that waits for its answer is used again";
     asks.emplace_back(begin, bytes, stream);

@@ -1,7 +1,7 @@
 // Occupancy: which bytes of the arena are in use, exactly, whatever the plan says (details.md, What is in use).
 //
 // Blocks never overlap; hence the last block that starts before hi decides alone whether [lo, hi) is free. Freed blocks
-// stay, where it matters which streams used them last (freed_blocks.h), until their bytes are asked for.
+// stay, where it matters which streams used them last (freed_blocks.h), until their bytes are requested.
 //
 // Granules; up to 2 TiB. Not thread-safe; no errors; memory from mmap, of which untouched parts cost nothing.
 #pragma once
@@ -19,26 +19,26 @@ namespace stalloc {
 
 // What is known of one block that is in use, or was and must be remembered. 24 bytes: with its key two to a cache line.
 struct LiveRecord {
-  static constexpr std::uint16_t kFreed = 1;       // by the program; whoever gets the bytes must run behind its streams
-  static constexpr std::uint16_t kRetained = 2;    // never to be reused: not all of its streams could be noted
-  static constexpr std::uint16_t kPrivate = 4;     // on the home stream of a plan that has but one
-  static constexpr std::uint16_t kHandedOver = 8;  // the plan hands its bytes to another stream
-  static constexpr std::uint16_t kBeside = 16;     // in no slot of its own (dynamic_space.h)
-  static constexpr std::uint16_t kWatched = 32;    // tells at its free what the plan did not know (observations.h)
+  static constexpr std::uint16_t kFreed = 1;         // by the program; the next owner must run after its streams
+  static constexpr std::uint16_t kRetained = 2;      // never to be reused: not all of its streams could be noted
+  static constexpr std::uint16_t kPrivate = 4;       // on the home stream of a plan that has but one
+  static constexpr std::uint16_t kHandedOver = 8;    // the plan hands its bytes to another stream
+  static constexpr std::uint16_t kWithoutSlot = 16;  // in no slot of its own (dynamic_space.h)
+  static constexpr std::uint16_t kWatched = 32;      // reports at its free what the plan did not know (observations.h)
   static constexpr std::uint16_t kFreedElsewhere = 64;  // by a thread that ran on another stream
   static constexpr std::uint16_t kAsleep = 128;         // its bytes are kept elsewhere, or nowhere (allocator/sleep)
-  static constexpr std::uint16_t kShared = 256;         // another process has been told of it
+  static constexpr std::uint16_t kShared = 256;         // another process knows of it
   static constexpr unsigned kTagShift = 9;              // what is above is the program's word for it; 0: none
   static constexpr unsigned kMostTags = 127;
   static constexpr std::uint16_t kTags = kMostTags << kTagShift;
-  // Of live blocks alone: what they leave behind is decided by the others.
-  static constexpr std::uint16_t kOfLive = kBeside | kWatched | kAsleep | kShared | kTags;
+  // Of live blocks alone: what they leave live is decided by the others.
+  static constexpr std::uint16_t kOfLive = kWithoutSlot | kWatched | kAsleep | kShared | kTags;
   static constexpr std::uint16_t kOfLaunch = 0xffff;  // as slack: no block, but what a graph's launch needs
   static constexpr std::uint16_t kEnding = 0x8000;    // bit of slack: its free has begun, and is one thread's
 
   std::uint32_t granule = 0;   // where it starts
   std::uint32_t granules = 0;  // how long it is
-  std::uint16_t slack = 0;     // bytes that were not asked for, and kEnding; or kOfLaunch
+  std::uint16_t slack = 0;     // bytes that were not requested, and kEnding; or kOfLaunch
   std::uint16_t flags = 0;
   std::uint8_t stream = 0;    // index in StreamClocks
   std::uint8_t freed_on = 0;  // kFreedElsewhere: likewise, of the thread that freed it

@@ -31,7 +31,7 @@ using GranuleRange = IndexRange;
   return entry.slot == kNoSlot ? GranuleRange{} : RangeOf(plan.slots[entry.slot]);
 }
 
-// Of what set-up asks for and keeps for good; they may overlap.
+// Of what set-up requests and keeps for good; they may overlap.
 [[nodiscard]] inline std::vector<GranuleRange> PlacesThatStay(const DevicePlan& plan) {
   std::vector<GranuleRange> places;
   for (const Script& script : plan.prologue) {

@@ -9,7 +9,7 @@ namespace {
 
 using namespace tuning;  // NOLINT: numbers only
 
-// Of cells that no path has reached: no other is so far below the best, since a path that falls behind by kMaxWorth +
+// Of cells that no path has reached: no other is so far below the best, since a path that falls after by kMaxWorth +
 // kInsert a request has left the band long before.
 constexpr std::int16_t kHopeless = -16'000;
 constexpr std::int16_t kOutside = 2 * kHopeless;  // below the band
@@ -47,8 +47,8 @@ void RunningMaximum(std::array<std::int16_t, kCells>& row) noexcept {
 void Alignment::Start(const ScriptIndex& script, std::int32_t cursor) noexcept {
   base_ = std::clamp(cursor, 0, script.size()) - kBandCentre;
   for (std::int32_t cell = 0; cell < kWidth; ++cell) {
-    const std::int32_t behind = kBandCentre - cell;
-    score_[Index(cell)] = static_cast<Cell>(behind > 0 ? -kBehindOpen - kBehindStep * behind : kHopeless);
+    const std::int32_t after = kBandCentre - cell;
+    score_[Index(cell)] = static_cast<Cell>(after > 0 ? -kBehindOpen - kBehindStep * after : kHopeless);
   }
   score_[Index(kBandCentre)] = 0;
   run_.fill(0);
@@ -322,7 +322,7 @@ Matcher::Place Matcher::Judge(std::uint32_t last_anchor, std::uint32_t common) c
   return {merit, -distance, script_->AnchorPosition(last_anchor) + 1, home};
 }
 
-// Doublings beyond what is near, from wherever the run may have come to: home, so many entries behind it as there were
+// Doublings beyond what is near, from wherever the run may have come to: home, so many entries after it as there were
 // requests, or the best hypothesis.
 std::int32_t Matcher::FarAway(std::int32_t position) const noexcept {
   const auto to = [&](std::int32_t place) { return std::abs(position - place); };

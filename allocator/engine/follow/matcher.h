@@ -77,7 +77,7 @@ class Matcher {
 
   // Follows `script` from `cursor` on, in sync. `script` outlives the matcher's use of it; null: nothing matches.
   void Follow(const ScriptIndex* script, std::int32_t cursor) noexcept;
-  // From now on a place is looked for in [begin, end). Follow asks for all of the script again.
+  // From now on a place is looked for in [begin, end). Follow requests all of the script again.
   void Expect(std::int32_t begin, std::int32_t end) noexcept {
     expected_begin_ = begin;
     expected_end_ = end;
@@ -145,7 +145,7 @@ class Matcher {
   Alignment alignment_;
   std::uint32_t aligning_ = 0;   // requests since sync was lost
   std::uint32_t explained_ = 0;  // one bit a request, the last one lowest
-  bool disturbed_ = false;  // the place was lost since; certainty alone does not tell which of many like places it is
+  bool disturbed_ = false;  // the place was lost since; certainty alone does not show which of many like places it is
   std::uint32_t anchor_count_ = 0;
   std::array<Granules, tuning::kLastAnchors> anchors_{};  // ring: the last of them
 

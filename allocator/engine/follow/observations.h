@@ -2,7 +2,7 @@
 // (proto/codec/observed_text.h).
 //
 // What is kept is of blocks whose size is not their entry's, that are in no slot, or that are found in a slot when its
-// next owner comes: they are *watched*, and tell at their free. Out of sync an entry is a guess and tells nothing (a
+// next owner comes: they are *watched*, and report at their free. Out of sync an entry is a guess and shows nothing (a
 // stamp of 0), nor does a life longer than a round of the cycle, which a plan could not hold. Nothing is kept where no
 // entry of the plan varies. Not thread-safe (the engine's lock); noexcept; memory from mmap.
 #pragma once
@@ -54,7 +54,7 @@ class Observations {
   ObservedDevice device_;
   const std::vector<std::uint32_t> script_begins_;
   std::uint32_t longest_ = 0;        // entries of a round of the cycle
-  MappedArray<ObservedEntry> seen_;  // by number in the plan, but for what Of tells of it; empty: nothing is kept
+  MappedArray<ObservedEntry> seen_;  // by number in the plan, except the part that Of computes; empty: nothing is kept
 
   std::uint32_t script_ = 0;
   std::uint64_t iterations_ = 0;

@@ -52,8 +52,8 @@ class LoadedScript {
   [[nodiscard]] std::int32_t phases() const noexcept { return static_cast<std::int32_t>(phases_.size()) - 1; }
   // The first with this key after `after`, else before it; kNoPhase if there is neither.
   [[nodiscard]] std::int32_t FindPhase(std::uint64_t key, std::int32_t after) const noexcept;
-  // The phase of a micro-batch that the script does not have, since it has fewer: that of an earlier one in its turn,
-  // but not of the first, which leaves behind what the others only add to.
+  // The phase of a micro-batch that the script does not have, since it has fewer: that of an earlier one in order,
+  // but not of the first, which leaves live what the others only add to.
   [[nodiscard]] std::int32_t FindAlike(const Mark& mark, std::int32_t after) const noexcept;
   [[nodiscard]] std::int32_t FirstEntry(std::int32_t phase) const noexcept { return At(phase).first_entry; }
   // One past its last entry.

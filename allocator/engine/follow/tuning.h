@@ -28,7 +28,7 @@ inline constexpr std::int32_t kLongRun = 24;      // matches in a row that count
 
 // The band of hypotheses, in entries. A request out of sync costs time by its width.
 inline constexpr std::int32_t kBandWidth = 64;
-inline constexpr std::int32_t kBandCentre = 28;  // where the best hypothesis is kept, so that both sides have room
+inline constexpr std::int32_t kBandCentre = 28;  // where the best hypothesis is kept, so that both sides have space
 inline constexpr std::int32_t kBandSlack = 12;   // how far it may wander before the band moves
 
 // Sizes.

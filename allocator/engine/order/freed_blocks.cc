@@ -139,7 +139,7 @@ void FreedBlocks::CutHead(const LiveRecord& block, std::uint32_t from) noexcept 
   if (rest.uses != 0) Enlist(rest);
 }
 
-// Its stream stands for those behind which it runs already, and which are not among its needs.
+// Its stream stands for those after which it runs already, and which are not among its needs.
 void FreedBlocks::PutBack(std::uint32_t granule, const StreamNeeds& needs) noexcept {
   LiveRecord& block = *occupancy_.Find(granule);
   block.flags = LiveRecord::kFreed;

@@ -1,6 +1,6 @@
 // FreedBlocks: bytes that the program has freed, and the streams that may still use them (details.md, Streams).
 //
-// Freed blocks stay in the occupancy, but are no obstacle to a request whose stream can be ordered behind theirs. A
+// Freed blocks stay in the occupancy, but are no obstacle to a request whose stream can be ordered after theirs. A
 // block that only the stream of its place ever uses leaves nothing: see LiveRecord::kPrivate. One whose streams could
 // not all be noted (no fence, too many) is retained for ever: memory lost, never data.
 //
@@ -38,15 +38,15 @@ class FreedBlocks {
   [[nodiscard]] static bool LeavesNothing(const LiveRecord& block) noexcept {
     return block.flags == LiveRecord::kPrivate && block.uses == 0;
   }
-  // Frees the block, and records the events that are expected to be waited for: behind streams that were noted, and
-  // behind its own and the one it was freed on if the plan hands its bytes to another stream.
+  // Frees the block, and records the events that are expected to be waited for: after streams that were noted, and
+  // after its own and the one it was freed on if the plan hands its bytes to another stream.
   void Free(LiveRecord& block, Lock& lock) noexcept;
   // The same where nothing will be served any more: only what another device's streams may still use is remembered.
   void FreeForGood(LiveRecord& block) noexcept;
 
   // No block in [lo, hi) is live or retained.
   [[nodiscard]] bool OnlyFreedIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
-  // That, and all streams of other devices are known to be done with them: whoever waits for this device waits for the
+  // That, and all streams of other devices are known to be done with them: a wait for this device includes the
   // other streams.
   [[nodiscard]] bool OnlyThisDevicesIn(std::uint32_t lo, std::uint32_t hi) const noexcept;
   [[nodiscard]] static bool IsReusable(const LiveRecord& block) noexcept {
@@ -54,11 +54,11 @@ class FreedBlocks {
   }
   // A request of `waiter` can have the block's bytes; `now`: without being made to wait for a stream.
   [[nodiscard]] bool CanBeHad(const LiveRecord& block, StreamIndex waiter, bool now) const noexcept;
-  // Adds to `needs` what a request of `waiter` for [lo, hi) must be ordered behind. False if a byte cannot be had.
+  // Adds to `needs` what a request of `waiter` for [lo, hi) must be ordered after. False if a byte cannot be had.
   [[nodiscard]] bool Gather(std::uint32_t lo, std::uint32_t hi, StreamIndex waiter, StreamNeeds& needs) const noexcept;
   // [lo, hi) is `taker`'s now; kNoStream: nobody's. REQUIRES: Gather.
   void Take(std::uint32_t lo, std::uint32_t hi, StreamIndex taker) noexcept;
-  // The block was never used, since its stream could not be ordered behind `needs`: free again, and as before.
+  // The block was never used, since its stream could not be ordered after `needs`: free again, and as before.
   void PutBack(std::uint32_t granule, const StreamNeeds& needs) noexcept;
 
   // At marks: lets go of what is known to be done.
@@ -74,7 +74,7 @@ class FreedBlocks {
   [[nodiscard]] std::uint64_t retained() const noexcept { return retained_; }
 
  private:
-  // True if visit(stream, stamp) is for each whose work up to there `waiter` must run behind to have the block's bytes.
+  // True if visit(stream, stamp) is for each whose work up to there `waiter` must run after to have the block's bytes.
   template <typename Visit>
   [[nodiscard]] bool AllStreams(const LiveRecord& block, StreamIndex waiter, Visit&& visit) const noexcept;
   template <typename Visit>

@@ -30,7 +30,7 @@ class PlanStreams {
 [[nodiscard]] std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan, const PlanStreams& streams);
 
 // The first request that matches an entry of an ordinal binds it to its stream, the *home* (details.md, Homes). It
-// moves only in an iteration in which the home has not asked yet; the per-thread default stream is nobody's.
+// moves only in an iteration in which the home has not requested yet; the per-thread default stream is nobody's.
 class StreamBinding {
  public:
   // The home's handle while settled, else no stream's. All that the usual request looks at.
@@ -49,7 +49,7 @@ class StreamBinding {
     handle_ = kNone;
     until_ = stamp;
   }
-  // REQUIRES: unbound, or `home` runs behind the former home.
+  // REQUIRES: unbound, or `home` runs after the former home.
   void Settle(StreamIndex home, StreamHandle handle, std::uint64_t iteration) noexcept {
     handle_ = handle;
     home_ = home;

@@ -28,17 +28,17 @@ bool StreamClocks::OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need
   if (entry == nullptr) return Record(need.stream, waiter, lock);
   const std::uint64_t stamp = entry->stamp;
   const auto wait = [&](StreamFence::Event event) { return fence_->Wait(HandleOf(waiter), event); };
-  if (!AskPinned(stream, *entry, lock, wait)) return false;
+  if (!QueryPinned(stream, *entry, lock, wait)) return false;
   NoteOrdered(waiter, need.stream, stamp);
   return true;
 }
 
-template <typename Ask>
-bool StreamClocks::AskPinned(Stream& stream, Events::Entry& entry, Lock& lock, Ask&& ask) noexcept {
+template <typename Call>
+bool StreamClocks::QueryPinned(Stream& stream, Events::Entry& entry, Lock& lock, Call&& call) noexcept {
   const StreamFence::Event event = entry.event;
   ++entry.pins;
   lock.unlock();
-  const bool yes = ask(event);
+  const bool yes = call(event);
   lock.lock();
   --stream.events.Find(event).pins;
   return yes;
@@ -64,7 +64,7 @@ void StreamClocks::Await(StreamIndex index, std::uint64_t stamp, Lock& lock) noe
   Events::Entry* const entry = stream.events.FirstFrom(stamp);
   if (entry == nullptr) return;
   const std::uint64_t until = entry->stamp;
-  if (AskPinned(stream, *entry, lock, [this](StreamFence::Event event) { return fence_->Await(event); })) {
+  if (QueryPinned(stream, *entry, lock, [this](StreamFence::Event event) { return fence_->Await(event); })) {
     stream.done = std::max(stream.done, until);
   }
 }
@@ -104,7 +104,7 @@ void StreamClocks::PollStream(Stream& stream, Lock& lock) noexcept {
 
 bool StreamClocks::Query(Stream& stream, Events::Entry& entry, Lock& lock) noexcept {
   const std::uint64_t stamp = entry.stamp;
-  const bool done = AskPinned(stream, entry, lock, [this](StreamFence::Event event) { return fence_->Done(event); });
+  const bool done = QueryPinned(stream, entry, lock, [this](StreamFence::Event event) { return fence_->Done(event); });
   if (done) stream.done = std::max(stream.done, stamp);
   return done;
 }

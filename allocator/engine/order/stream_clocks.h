@@ -1,4 +1,4 @@
-// StreamClocks: which stream is known to run behind which, and the events that make it so (details.md, Stamps).
+// StreamClocks: which stream is known to run after which, and the events that make it so (details.md, Stamps).
 //
 // One counter for the engine: a free draws a stamp, an event draws one before it is recorded. Waits point from work
 // that is given later to work that was given earlier: they close no circle. A handle that is given to a new stream does
@@ -25,7 +25,7 @@ namespace stalloc {
 using StreamIndex = std::uint16_t;  // of a stream that the engine has met
 inline constexpr StreamIndex kNoStream = 0xffff;
 
-// What a request must be ordered behind: of each stream, its work up to a stamp.
+// What a request must be ordered after: of each stream, its work up to a stamp.
 class StreamNeeds {
  public:
   static constexpr std::size_t kMost = 16;  // more than any training run has
@@ -34,7 +34,7 @@ class StreamNeeds {
     std::uint64_t stamp = 0;
   };
 
-  // False if there is no room.
+  // False if there is no space.
   [[nodiscard]] bool Add(StreamIndex stream, std::uint64_t stamp) noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
       if (needs_[i].stream != stream) continue;
@@ -59,7 +59,7 @@ class StreamClocks {
   using Lock = OpenableLock<SpinMutex>;
   static constexpr std::size_t kMaxStreams = 128;  // torch has 65 a device; LiveRecord has a byte for each index
 
-  // `fence` may be null: then no stream can be ordered behind another.
+  // `fence` may be null: then no stream can be ordered after another.
   explicit StreamClocks(StreamFence* fence) noexcept : fence_(fence), streams_(kMaxStreams) {}
 
   // The stream's index, given at the first meeting; kNoStream if there are too many.
@@ -89,7 +89,7 @@ class StreamClocks {
     return streams_[stream].done >= stamp;
   }
 
-  // Some event is behind `stream`'s work up to `stamp`, or was and is done.
+  // Some event is after `stream`'s work up to `stamp`, or was and is done.
   [[nodiscard]] bool HasEvent(StreamIndex stream, std::uint64_t stamp) noexcept {
     return IsDone(stream, stamp) || streams_[stream].events.FirstFrom(stamp) != nullptr;
   }
@@ -115,7 +115,7 @@ class StreamClocks {
 
   // Makes `waiter` wait for all of it. False when one of them cannot be waited for now; others may have been.
   [[nodiscard]] bool Order(StreamIndex waiter, const StreamNeeds& needs, Lock& lock) noexcept;
-  // Records an event behind the stream's work, for whoever will have to wait for it. It may fail, and nobody minds.
+  // Records an event after the stream's work, for a later wait. It may fail without harm.
   void RecordEvent(StreamIndex stream, Lock& lock) noexcept {
     if (fence_ != nullptr) Record(stream, kNoStream, lock);
   }
@@ -136,18 +136,18 @@ class StreamClocks {
     std::uint64_t done = 0;  // stamp
     bool owes = false;
     Events events;
-    std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: behind which work of which stream it runs
+    std::array<std::uint64_t, kMaxStreams> ordered{};  // stamps: after which work of which stream it runs
     std::array<std::uint64_t, kMaxStreams> owed{};     // stamps: details.md, Debts
   };
 
   bool OrderBehind(StreamIndex waiter, const StreamNeeds::Need& need, Lock& lock) noexcept;
-  // Behind the stream's work up to now; a `waiter`, if there is one, is made to wait for it.
+  // After the stream's work up to now; a `waiter`, if there is one, is made to wait for it.
   bool Record(StreamIndex stream, StreamIndex waiter, Lock& lock) noexcept;
   void NoteOrdered(StreamIndex waiter, StreamIndex stream, std::uint64_t stamp) noexcept;
   [[nodiscard]] bool Query(Stream& stream, Events::Entry& entry, Lock& lock) noexcept;
-  // ask(event) without the lock.
-  template <typename Ask>
-  [[nodiscard]] static bool AskPinned(Stream& stream, Events::Entry& entry, Lock& lock, Ask&& ask) noexcept;
+  // call(event) without the lock.
+  template <typename Call>
+  [[nodiscard]] static bool QueryPinned(Stream& stream, Events::Entry& entry, Lock& lock, Call&& call) noexcept;
   void PollStream(Stream& stream, Lock& lock) noexcept;
   void DropDone(Stream& stream, Lock& lock) noexcept;
   void Recycle(StreamFence::Event event, Lock& lock) noexcept;

@@ -31,28 +31,28 @@ const RangeSet& DynamicSpace::Live() const noexcept {
 
 // What a request without a slot mostly costs.
 Granules DynamicSpace::FindInGaps(Request& request) const noexcept {
-  constexpr std::uint64_t kNoRoom = ~std::uint64_t{0};
-  // A room's length, and below it its place.
-  std::array<std::uint64_t, tuning::kRoomsCompared> rooms;
-  std::size_t count = rooms.size();
+  constexpr std::uint64_t kNoRange = ~std::uint64_t{0};
+  // A range's length, and below it its place.
+  std::array<std::uint64_t, tuning::kRangesCompared> ranges;
+  std::size_t count = ranges.size();
   std::uint64_t least = std::uint64_t{request.granules} << 32;
-  for (std::size_t tried = 0; tried < rooms.size(); ++tried, ++least) {
-    if (count == rooms.size()) {  // there may be others
+  for (std::size_t tried = 0; tried < ranges.size(); ++tried, ++least) {
+    if (count == ranges.size()) {  // there may be others
       count = 0;
-      beside_.ForEachBetween(request.window, mapped_, request.granules, [&](Granules lo, Granules hi) {
-        const std::uint64_t room = std::uint64_t{hi - lo} << 32 | lo;
-        if (room >= least) rooms[count++] = room;
-        return count < rooms.size();
+      without_slot_.ForEachBetween(request.window, mapped_, request.granules, [&](Granules lo, Granules hi) {
+        const std::uint64_t range = std::uint64_t{hi - lo} << 32 | lo;
+        if (range >= least) ranges[count++] = range;
+        return count < ranges.size();
       });
     }
-    std::uint64_t tightest = kNoRoom;
-    for (std::size_t i = 0; i < count; ++i) tightest = std::min(tightest, rooms[i] >= least ? rooms[i] : kNoRoom);
-    if (tightest == kNoRoom) return kNone;
+    std::uint64_t tightest = kNoRange;
+    for (std::size_t i = 0; i < count; ++i) tightest = std::min(tightest, ranges[i] >= least ? ranges[i] : kNoRange);
+    if (tightest == kNoRange) return kNone;
     least = tightest;
     const auto lo = static_cast<Granules>(least);
     const Granules hi = lo + static_cast<Granules>(least >> 32);
-    // Next to another block beside the slots, where there is one: what is left is one room, not two.
-    const bool at_top = !IsBeside(lo - 1) && IsBeside(hi);
+    // Next to another block without a slot, where there is one: one free range is left, not two.
+    const bool at_top = !IsWithoutSlot(lo - 1) && IsWithoutSlot(hi);
     const Granules at = at_top ? hi - request.granules : lo;
     occupancy_.Prefetch(at);
     if (LastObstacle({at, at + request.granules}, request, false).hi == 0) return at;
@@ -65,24 +65,24 @@ Granules DynamicSpace::FindInGaps(Request& request) const noexcept {
 // Between live blocks, what of it can be had now: freed blocks and withdrawn memory may be in the way.
 Granules DynamicSpace::FindAnywhere(Request& request) const noexcept {
   Gap tightest{0, kNone};
-  int rooms = 0;  // that are large enough
+  int ranges = 0;  // that are large enough
   Live().ForEachBetweenDownwards(mapped_, request.granules, [&](Gap gap) {
     while (gap.lo < gap.hi && gap.hi - gap.lo >= request.granules) {
       const Gap part{request.soon_over ? gap.hi - request.granules : gap.lo, gap.hi};
       const Gap obstacle = LastObstacle(part, request, true);
       // The obstacle may end above the gap: what was freed there lies across the end of what is withdrawn.
       const Granules lo = std::min(std::max(obstacle.hi, part.lo), gap.hi);
-      const Granules room = gap.hi - lo;
-      if (room >= request.granules) {
-        if (room < tightest.hi - tightest.lo) tightest = {lo, gap.hi};
-        if (++rooms == tuning::kRoomsCompared || room == request.granules) return false;
+      const Granules range = gap.hi - lo;
+      if (range >= request.granules) {
+        if (range < tightest.hi - tightest.lo) tightest = {lo, gap.hi};
+        if (++ranges == tuning::kRangesCompared || range == request.granules) return false;
       }
       if (obstacle.hi == 0) return true;
       gap.hi = obstacle.lo;
     }
     return true;
   });
-  return rooms > 0 ? tightest.lo : kNone;
+  return ranges > 0 ? tightest.lo : kNone;
 }
 
 Granules DynamicSpace::FindUnmapped(Request request) const noexcept {

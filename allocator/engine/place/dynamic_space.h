@@ -1,7 +1,8 @@
-// DynamicSpace: finds room in the arena for what the plan has no place for (details.md, Room beside the slots).
+// DynamicSpace: finds space in the arena for what the plan has no place for (details.md, Free ranges outside the
+// slots).
 //
-// A block goes where no block lives now: into the tightest room of the gaps that the plan leaves it (idle_gaps.h), or
-// of all the arena. What freed blocks leave to other streams, and what went back to the device, is room where it may
+// A block goes where no block lives now: into the tightest range of the gaps that the plan leaves it (idle_gaps.h), or
+// of all the arena. What freed blocks leave to other streams, and what went back to the device, is free where it may
 // be.
 //
 // Not thread-safe (the engine's lock); noexcept, no heap. Offsets and lengths in granules.
@@ -53,13 +54,13 @@ class DynamicSpace {
     return granules >= least_ && (mapped_ > 0 || begins_empty_) && TakesSmall();
   }
   // Where size does not matter.
-  [[nodiscard]] bool TakesSmall() const noexcept { return limit_ > 0 && beside_.CanChange(); }
+  [[nodiscard]] bool TakesSmall() const noexcept { return limit_ > 0 && without_slot_.CanChange(); }
   // Upstream's pool for small blocks is as good (DynamicSpaceOptions::least_bytes).
   [[nodiscard]] bool IsSmall(Granules granules) const noexcept { return granules < least_; }
   [[nodiscard]] const IdleGaps& gaps() const noexcept { return gaps_; }
   [[nodiscard]] const std::vector<std::vector<Gap>>& late_rooms() const noexcept { return late_rooms_; }
 
-  // Where the request fits in the arena as it is, kNone if nowhere. The caller orders it behind freed blocks there.
+  // Where the request fits in the arena as it is, kNone if nowhere. The caller orders it after freed blocks there.
   [[nodiscard]] Granules Find(Request& request) const noexcept;
   // The same, without a wait if there is such a place.
   [[nodiscard]] Granules FindWaiting(Request request) const noexcept {
@@ -72,18 +73,20 @@ class DynamicSpace {
   // beyond the limit.
   [[nodiscard]] Granules FindUnmapped(Request request) const noexcept;
 
-  // A block that was found room lives there, or does so no longer.
-  void Take(Granules granule, Granules granules) noexcept { beside_.Add(granule, granule + granules); }
-  void GiveBack(Granules granule, Granules granules) noexcept { beside_.Remove(granule, granule + granules); }
+  // A block lives in the range that was found, or does so no longer.
+  void Take(Granules granule, Granules granules) noexcept { without_slot_.Add(granule, granule + granules); }
+  void GiveBack(Granules granule, Granules granules) noexcept { without_slot_.Remove(granule, granule + granules); }
 
   void SetMapped(Granules granules) noexcept { mapped_ = granules; }
   [[nodiscard]] Granules mapped() const noexcept { return mapped_; }
 
  private:
-  [[nodiscard]] bool IsBeside(Granules granule) const noexcept { return beside_.Touches(granule, granule + 1); }
-  // In the tightest room of those in its gaps that have a place for it.
+  [[nodiscard]] bool IsWithoutSlot(Granules granule) const noexcept {
+    return without_slot_.Touches(granule, granule + 1);
+  }
+  // In the tightest of those ranges in its gaps that have a place for it.
   [[nodiscard]] Granules FindInGaps(Request& request) const noexcept;
-  // In the tightest room of all that is mapped, or for what is soon over the highest.
+  // In the tightest mapped range, or in the highest for what is soon over.
   [[nodiscard]] Granules FindAnywhere(Request& request) const noexcept;
   [[nodiscard]] Granules Lowest(Gap gap, Request& request) const noexcept;
   // The last range in the gap that the request cannot have; empty if there is none. `between_live`: no block lives
@@ -100,7 +103,7 @@ class DynamicSpace {
   const Granules least_;
   const bool begins_empty_;  // there is no plan: the first request is the first to be mapped for
   Granules mapped_;
-  RangeSet beside_{tuning::kBlocksBeside};  // what blocks beside the slots occupy
+  RangeSet without_slot_{tuning::kBlocksWithoutSlot};  // what blocks without a slot occupy
   const IdleGaps gaps_;
   const std::vector<std::vector<Gap>> late_rooms_;
 };

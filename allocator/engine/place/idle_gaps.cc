@@ -86,7 +86,7 @@ IdleGaps::IdleGaps(const DevicePlan& plan, Granules limit, Granules least)
   };
   SweepBackwards(plan, entries, limit, take);
   // Those of entries that vary, which are looked at in every iteration, come first, so that what is looked at next
-  // mostly lies behind what was looked at last: caches are made for that.
+  // mostly lies after what was looked at last: caches are made for that.
   for (const bool varies : {true, false}) {
     for (std::size_t number = 0; number < entries.size(); ++number) {
       if (IsVaryingEntry(*entries[number]) != varies) continue;
@@ -121,7 +121,7 @@ std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granule
     if (entry.slot != kNoSlot) used.push_back(PlaceOf(plan, entry));
   };
   for (const Entry& entry : plan.kept.entries) use(entry);
-  std::vector<std::vector<GranuleRange>> rooms;
+  std::vector<std::vector<GranuleRange>> ranges;
   std::size_t before = 0;  // share that was used so far
   for (const std::size_t share : tuning::kLateShares) {
     const std::size_t used_before = used.size();
@@ -131,10 +131,10 @@ std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granule
     }
     before = share;
     if (used.size() == used_before) continue;
-    if (auto room = Beside(used, limit); !room.empty()) rooms.push_back(std::move(room));
+    if (auto range = Outside(used, limit); !range.empty()) ranges.push_back(std::move(range));
   }
-  std::ranges::reverse(rooms);
-  return rooms;
+  std::ranges::reverse(ranges);
+  return ranges;
 }
 
 // SlotUses ------------------------------------------------------------------------------------------------------------

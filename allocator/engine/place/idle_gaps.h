@@ -1,5 +1,6 @@
 // IdleGaps: for each entry of a plan, the addresses that no slot uses from that entry until the entry's block is
-// expected to be freed. Where a block goes that the plan has no place for (details.md, Room beside the slots).
+// expected to be freed. It chooses the place of a block that the plan has no slot for (details.md, Space without a
+// slot).
 //
 // Time is counted in requests, along the prologue and three rounds of the cycle; the cycle's gaps are those of its
 // second round. What is live beyond the plan is not known here: the caller checks (dynamic_space.h).
@@ -117,11 +118,11 @@ class IdleGaps {
   Gap above_;
 };
 
-// For what is asked for in a fence, of which nobody knows when it will be freed (details.md, Fences): the addresses
+// For what is requested in a fence, of which nobody knows when it will be freed (details.md, Fences): the addresses
 // below `limit` that all iterations of the cycle use late, or not at all, what is used last first; none that are empty.
 [[nodiscard]] std::vector<std::vector<GranuleRange>> LateRooms(const DevicePlan& plan, Granules limit);
 
-// When the plan next needs each part of the arena: whoever lends memory lends what is needed last. A part is needed
+// When the plan next needs each part of the arena: the memory that is needed last is lent first. A part is needed
 // when an entry is due whose slot has bytes in it. O(entries x parts of a slot). Sizes are bytes.
 class SlotUses {
  public:

@@ -46,7 +46,7 @@ class LentRegion {
     (void)closed_.Add(begin, end);
   }
 
-  // Behind those that are there. Its index, none where there is no room.
+  // After those that are there. Its index, none where there is no space.
   [[nodiscard]] std::optional<std::size_t> Add(Granules granules) noexcept {
     const Granules at = pools_.empty() ? begin_ : pools_.back().range.hi;
     if (pools_.size() == kMostPools || granules > end_ - at) return std::nullopt;
@@ -63,7 +63,7 @@ class LentRegion {
   // [lo, hi) may be lent. REQUIRES: Contains(lo, hi).
   [[nodiscard]] bool IsOpen(Granules lo, Granules hi) const noexcept { return !closed_.Touches(lo, hi); }
   // From now on `ranges` of the pool, which has so many graphs, are open, and nothing else of it. More ranges than
-  // there is room for: fewer are.
+  // there is space for: fewer are.
   void Open(std::size_t pool, std::span<const GranuleRange> ranges, std::size_t graphs) {
     pools_[pool].open.reserve(ranges.size());  // what may throw comes first
     Close(pool);
@@ -105,11 +105,11 @@ class LentRegion {
     in_the_way_.Note(granules);
   }
   // A block without a slot that lies elsewhere, to be looked at where the next graph is launched. Of more than there is
-  // room for some are not.
+  // space for some are not.
   void Watch(Granules granule, Granules granules) noexcept {
     if (watched_count_ < watched_.size()) watched_[watched_count_++] = {granule, granule + granules};
   }
-  // A graph of the pool is launched: is_live(range) tells of those.
+  // A graph of the pool is launched: is_live(range) knows of those.
   template <typename IsLive>
   void OnLaunch(std::size_t pool, IsLive&& is_live) noexcept {
     for (std::size_t i = 0; i < watched_count_; ++i) {
@@ -128,7 +128,7 @@ class LentRegion {
     }
   }
 
-  // The calling thread launches graphs of the pool. Of more threads than there is room for nothing is noted.
+  // The calling thread launches graphs of the pool. Of more threads than there is space for nothing is noted.
   void NoteLauncher(std::size_t pool) noexcept {
     Pool& noted = pools_[pool];
     if (IsLauncher(noted) || noted.launcher_count == noted.launchers.size()) return;
@@ -142,7 +142,7 @@ class LentRegion {
 
  private:
   static constexpr std::size_t kMostRanges = 4096;
-  // Of more sizes than there is room for it lacks none.
+  // Of more sizes than there is space for it lacks none.
   class Sizes {
    public:
     [[nodiscard]] bool Lacks(Granules granules) const noexcept {

@@ -1,5 +1,5 @@
 // Rules: what the engine does to hold less or to move less, beyond what keeps data safe. Each can be left out, so that
-// `bench/replay --without` tells what it is worth; CONTRIBUTING.md says when one stays.
+// `bench/replay --without` shows what it is worth; CONTRIBUTING.md says when one stays.
 #pragma once
 
 #include <array>

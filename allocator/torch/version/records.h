@@ -49,7 +49,7 @@ std::string UserMetadataOfEntry(const Entry& entry) {
 }
 
 // Processes that register segments with each other (NCCL) sort by this number, so it has to be theirs in the same
-// order. Up to 2.10 segments have none. The native allocator counts from 0; ours come behind all of its.
+// order. Up to 2.10 segments have none. The native allocator counts from 0; ours come after all of its.
 template <typename Segment>
 void SetRegistrationOrder(Segment& segment, std::size_t order) {
   constexpr std::size_t kBehindNative = 1u << 30;

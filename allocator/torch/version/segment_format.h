@@ -1,5 +1,5 @@
-// Which text torch has for expandable segments that another process shall map (cuda_ipc.h). No header tells: the build
-// asks torch's library (find_torch.py) and hands the answer to this layer.
+// Which text torch has for expandable segments that another process shall map (cuda_ipc.h). No header shows it: the
+// build queries torch's library (find_torch.py) and hands the answer to this layer.
 #pragma once
 
 namespace stalloc::version {

@@ -1,8 +1,8 @@
 // The virtual functions of torch's CUDAAllocator that not every supported version has, or has with these parameters.
 //
-// Each one below asks the class that is here whether it has the function, and overrides it then. There are no version
+// Each one below checks whether the class here has the function, and overrides it then. There are no version
 // numbers: a vendor's snapshot from the middle of a minor version is built for as it is. What the native allocator
-// alone knows is forwarded; what concerns blocks of ours is asked of Neutral, in one form for all versions. A function
+// alone knows is forwarded; what concerns our blocks is passed to Neutral, in one form for all versions. A function
 // that nothing here knows makes tests/torch/test_virtuals.py fail.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace stalloc::version {
 
-// What the functions below need of whoever derives from them.
+// The functions below need this of a derived class.
 class Neutral : public Native {
  public:
   explicit Neutral(Native* native) : native_(native) {}

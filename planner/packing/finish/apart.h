@@ -1,6 +1,6 @@
 // Packs small blocks apart from the others, below them.
 //
-// In a run that differs from its plan a block may stay longer than planned, and whoever is planned for its bytes is
+// In a run that differs from its plan a block may stay longer than planned, and the block planned for its bytes is
 // turned away: a small block then costs the size of the large one. Apart from each other they cost what they are. The
 // packing is higher by what small blocks need at their own peak, less what they need at everybody's. Where nothing
 // varies it is the smallest that are worth it, above all: scalars that Python and loggers hold on to.
@@ -13,8 +13,8 @@
 
 namespace stalloc::planner {
 
-// Packs blocks of fewer than `least` bytes by size, and the rest by `solve`, which is told what work the others took.
-// The rest's bound is no bound of the whole: none is given. Pure but for `solve`.
+// Packs blocks of fewer than `least` bytes by size, and the rest by `solve`, which is given the work that the others
+// took. The rest's bound is no bound of the whole: none is given. Pure but for `solve`.
 [[nodiscard]] Packing PackApart(const Problem& problem, Bytes least,
                                 const std::function<Packing(const Problem&, Work)>& solve);
 

@@ -1,5 +1,5 @@
 // Hand-overs: bytes that pass from a block of one stream to a block of another. Work on a GPU is ordered within a
-// stream only, so each needs a wait: an event behind the last work of the old block, which the new block's stream waits
+// stream only, so each needs a wait: an event after the last work of the old block, which the new block's stream waits
 // for. Blocks of one stream need none, unless other streams were recorded on the old one (record_stream) and have
 // hardly had the time to be done with it.
 //
@@ -39,7 +39,7 @@ struct StreamPair {
 inline constexpr Tick kRecordedStreamsAreDone = 256;
 
 // All hand-overs that need a wait, each pair of blocks once, ascending by (from, to). The cycle is played twice, so
-// that what its end leaves behind reaches its beginning. REQUIRES: a valid packing.
+// that blocks live at its end reach its beginning. REQUIRES: a valid packing.
 [[nodiscard]] std::vector<HandOver> FindHandOvers(const Problem& problem, std::span<const Offset> offsets,
                                                   const CycleAxis& cycle);
 

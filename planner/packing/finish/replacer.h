@@ -18,7 +18,7 @@ class Replacer {
   // Offsets that a block would like to have, best first; it takes the first that is free. May be empty.
   using Wishes = std::function<void(BlockIndex block, const std::vector<Offset>& offsets, std::vector<Offset>* wishes)>;
 
-  // `should_stop` is asked now and then. REQUIRES: the instance outlives the replacer.
+  // `should_stop` is called now and then. REQUIRES: the instance outlives the replacer.
   Replacer(const Instance& instance, std::function<bool()> should_stop);
 
   // Where `order` is placed block by block: at a wish, else at the lowest fit from the block's `home` on, else at the

@@ -3,7 +3,7 @@
 // fit and keep the rest where it is; one that is better replaces the packing, and the next one starts from it:
 //   * several streams: blocks of the minor ones go where their stream was last, or into a region of their stream at the
 //     arena's top; then the loose blocks of all streams; then only those that still take part in a hand-over. Blocks
-//     that other streams use, too, are a stream of their own here, so that nobody takes their bytes right behind them;
+//     that other streams use, too, are a stream of their own here, so that nobody takes their bytes right after them;
 //   * loose blocks, which are never alive near the peak: long-lived ones first, then in order of time.
 #pragma once
 

@@ -28,7 +28,7 @@ struct CsvInstance {
 // Writes the instance with an offset column, or without one for an empty packing. REQUIRES: packing is parallel to the
 // blocks or has no offsets, no block has two lifetimes.
 void WriteCsv(const Problem& problem, const Packing& packing, std::ostream& output);
-// To a temporary name beside `path` first, then renamed: a reader never sees half of it.
+// Writes to a temporary name next to `path`, then renames: a reader never sees half of it.
 [[nodiscard]] absl::Status WriteCsvFile(const Problem& problem, const Packing& packing, const std::string& path);
 
 }  // namespace stalloc::planner

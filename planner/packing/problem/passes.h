@@ -16,21 +16,21 @@ enum class PackingPass : std::uint8_t {
   kSizeClasses,     // search/size_classes.h
   kExactSearch,     // search/exact_search.h
   // Finish passes: what follows is for a run, and most of it costs no height.
-  kRoomAhead,   // finish/room_ahead.h
-  kTidyLanes,   // finish/tidy.h: streams apart
-  kTidyLoose,   // finish/tidy.h: blocks that are never alive near the peak
-  kApart,       // finish/apart.h
-  kSink,        // finish/sink.h
-  kTurns,       // analysis/turns.h
-  kJoinLoose,   // analysis/turns.h, JoinLoose
-  kStateEarly,  // finish/state_room.h, BeginStateEarly
-  kStateRoom,   // finish/state_room.h, KeepStateRoom
+  kPrefetchSlack,  // finish/prefetch_slack.h
+  kTidyLanes,      // finish/tidy.h: streams apart
+  kTidyLoose,      // finish/tidy.h: blocks that are never alive near the peak
+  kApart,          // finish/apart.h
+  kSink,           // finish/sink.h
+  kTurns,          // analysis/turns.h
+  kJoinLoose,      // analysis/turns.h, JoinLoose
+  kStateEarly,     // finish/state_space.h, BeginStateEarly
+  kStateSpace,     // finish/state_space.h, KeepStateSpace
   kCount
 };
-inline constexpr PackingPass kFirstFinishPass = PackingPass::kRoomAhead;
+inline constexpr PackingPass kFirstFinishPass = PackingPass::kPrefetchSlack;
 inline constexpr auto kPassNames = std::to_array<const char*>(
-    {"sampled-classes", "cores", "layer-clusters", "size-classes", "exact-search", "room-ahead", "tidy-lanes",
-     "tidy-loose", "apart", "sink", "turns", "join-loose", "state-early", "state-room"});
+    {"sampled-classes", "cores", "layer-clusters", "size-classes", "exact-search", "prefetch-slack", "tidy-lanes",
+     "tidy-loose", "apart", "sink", "turns", "join-loose", "state-early", "state-space"});
 static_assert(kPassNames.size() == static_cast<std::size_t>(PackingPass::kCount));
 
 // All of them, but those that were left out.

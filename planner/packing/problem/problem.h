@@ -5,7 +5,7 @@
 //          |   +----+          a block is a rectangle: its lifetime wide, its size high;
 //          |   |  B |  +---+   it may only slide vertically.
 //          | +-+----+--+ C |   A block with two lifetimes (an arc that wraps around the steady iteration, or one place
-//          that | |    A    |---+   serves set-up and steady state in turn) slides as one.
+//          that | |    A    |---+   serves set-up, then steady state) slides as one.
 //          +--------------------> tick
 #pragma once
 
@@ -77,7 +77,7 @@ template <typename KeyOf>
   return bounds;
 }
 
-// Sum of sizes alive at each tick of [0, end). REQUIRES: no life begins behind it. O(n + end).
+// Sum of sizes alive at each tick of [0, end). REQUIRES: no life begins after it. O(n + end).
 [[nodiscard]] std::vector<Bytes> LoadByTick(const Problem& problem, Tick end);
 
 }  // namespace stalloc::planner

@@ -3,7 +3,7 @@
 //
 // A unit is about a nanosecond of one core of 2025. What a search does is counted where its loops are: lists looked at,
 // nodes, blocks, each with its weight. A budget is charged by the one thread that leads a search, between what it hands
-// out: what is handed out has a limit that was decided before, and what it took is the same whoever did it.
+// out: what is handed out has a limit that was decided before, and what it took does not depend on the thread.
 #pragma once
 
 #include <algorithm>

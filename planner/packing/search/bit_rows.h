@@ -47,7 +47,7 @@ class BitRows {
     }
   }
 
-  // Whether `accept` says yes to anything that is both in the row and in `mask`; asks in ascending order until then.
+  // Whether `accept` says yes to anything that is both in the row and in `mask`; calls in ascending order until then.
   template <typename Accept>
   [[nodiscard]] bool AnyIn(std::size_t row, std::span<const std::uint64_t> mask, Accept accept) const {
     const std::uint64_t* bits = bits_.data() + row * words_;

@@ -1,4 +1,4 @@
-// CapacityRace: capacity searches under many rankings take turns, on all threads.
+// CapacityRace: capacity searches under many rankings alternate, on all threads.
 //
 // The running time of a capacity search varies by orders of magnitude with the ranking, so many are tried under a node
 // limit that the caller raises: by lifetime, area, load and size, plain, shaken a little, and mixed at random. Of those

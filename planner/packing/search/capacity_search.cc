@@ -21,7 +21,7 @@ constexpr Offset kNothingLeft = std::numeric_limits<Offset>::max();
 CapacitySearch::CapacitySearch(const SearchBlocks& blocks)
     : blocks_(blocks), offsets_(blocks.size()), failed_(blocks.size()) {}
 
-// False where not even the empty packing leaves room.
+// False if not even the empty packing leaves space.
 bool CapacitySearch::Reset(Bytes capacity) {
   if (capacity > failed_capacity_) failed_.Clear();
   failed_capacity_ = capacity;
@@ -82,7 +82,7 @@ bool CapacitySearch::Open(const Part& part) {
     const Offset offset = lowest_[block];
     lowest_top = std::min(lowest_top, offset + blocks_[block].bytes);
     hash.Add(block, offset << 1 | out_of_order_[block]);
-    const bool too_late = offset < part.floor || (offset == part.floor && i < part.turn);
+    const bool too_late = offset < part.floor || (offset == part.floor && i < part.first);
     if (too_late) proved_floor = std::max(proved_floor, offset + 1);
   }
   if (failed_.Has(hash, part.floor)) return false;
@@ -90,7 +90,7 @@ bool CapacitySearch::Open(const Part& part) {
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const std::uint32_t block = pool_[i];
     const Offset offset = lowest_[block];
-    if (offset >= lowest_top || offset < part.floor || (offset == part.floor && i < part.turn)) continue;
+    if (offset >= lowest_top || offset < part.floor || (offset == part.floor && i < part.first)) continue;
     const std::uint32_t twin = blocks_[block].twin;
     if (out_of_order_[block] == 0 && (twin == kNone || IsPlaced(twin))) candidates_.push_back({offset, i});
   }
@@ -204,7 +204,7 @@ void CapacitySearch::Continue(const Choice& choice, std::size_t at, bool is_cove
   Part rest = choice.part;
   rest.begin = pool_.size();
   rest.floor = offsets_[pool_[at]];
-  rest.turn = rest.begin + (at - choice.part.begin);
+  rest.first = rest.begin + (at - choice.part.begin);
   if (is_covered) rest.depth = choices_.size();
   for (std::size_t i = choice.part.begin; i < choice.part.end; ++i) {
     if (i != at) pool_.push_back(pool_[i]);
@@ -234,7 +234,7 @@ void CapacitySearch::FindParts(const Part& part) {
 }
 
 void CapacitySearch::FillPart(const Choice& choice, std::uint32_t placed, Part& part) {
-  part.begin = part.turn = pool_.size();
+  part.begin = part.first = pool_.size();
   bool is_touched = false;
   for (std::size_t i = choice.part.begin; i < choice.part.end; ++i) {
     const std::uint32_t block = pool_[i];
@@ -332,7 +332,7 @@ CapacitySearch::Outcome CapacitySearch::Run(Bytes capacity, const Ranking& ranki
   FindParts(all);
   const std::vector<Part> roots = parts_;
   for (Part part : roots) {
-    part.begin = part.turn = pool_.size();
+    part.begin = part.first = pool_.size();
     for (std::size_t i = all.begin; i < all.end; ++i) {
       const std::uint32_t at = blocks_[pool_[i]].hull.begin;
       if (part.span.begin <= at && at < part.span.end) pool_.push_back(pool_[i]);

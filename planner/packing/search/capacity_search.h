@@ -26,7 +26,7 @@ class CapacitySearch {
   struct Limits {
     std::uint64_t nodes = 0;
     Work work = kUnlimitedWork;
-    std::function<bool()> should_stop = nullptr;  // asked now and then; may be empty
+    std::function<bool()> should_stop = nullptr;  // called now and then; may be empty
   };
 
   // REQUIRES: the blocks outlive the search.
@@ -52,7 +52,7 @@ class CapacitySearch {
     std::size_t end;
     Span span;
     Offset floor;       // nothing goes below it,
-    std::size_t turn;   // nor on it what stands before this in the pool
+    std::size_t first;  // nor on it what stands before this in the pool
     std::size_t depth;  // choices up to the last one that bears on the part; 0: none does
   };
   // Which block of a part comes next. Its parts are what is left of the part after that block.
@@ -87,7 +87,7 @@ class CapacitySearch {
   void Close();
   // Ends all choices that the failure of a part makes pointless: those beyond `depth`.
   void Fail(std::size_t depth);
-  // Places the block at its lowest offset and tells the others; false where that leaves some block or position no room.
+  // Places the block at its lowest offset and updates the others; false if that leaves some block or position no space.
   bool PlaceAndInfer(std::uint32_t block, const Span& span);
   void Place(std::uint32_t block);
   bool RaiseConflicts(std::uint32_t block);

@@ -1,7 +1,7 @@
 // Core: the blocks that decide the height, as a smaller instance of their own.
 //
-// A block that is never alive while the load is near its peak, or that is tiny (left out where asked for), nearly
-// always finds room below the height that the others need. So searches evaluate orders of the core alone, many times
+// A block that is never alive while the load is near its peak, or that is tiny (left out where requested), nearly
+// always finds space below the height that the others need. So searches evaluate orders of the core alone, many times
 // faster, and an order that lowers the core is completed: the core first, the rest by size. First fit gives the core
 // the same offsets in both.
 #pragma once
@@ -24,7 +24,7 @@ class Core {
   [[nodiscard]] const Instance& instance() const { return instance_; }
   // The core's blocks as indices into the whole, ascending.
   [[nodiscard]] std::span<const BlockIndex> blocks() const { return kept_; }
-  // An order of the core with the rest of the blocks behind it.
+  // An order of the core with the rest of the blocks after it.
   [[nodiscard]] StackOrder Completed(const StackOrder& core_order) const;
   // What an order of all blocks says about the core.
   [[nodiscard]] StackOrder Restricted(const StackOrder& order) const;

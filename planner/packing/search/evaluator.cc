@@ -43,7 +43,7 @@ Placer& Evaluator::PlacerOf(int thread) {
 void Evaluator::Evaluate(std::vector<Trial>& trials, const Candidate& candidate, const Placer::Limits& limits) {
   const Bytes target = state_.target();
   std::atomic<std::size_t> next{0};
-  std::atomic<std::size_t> end{trials.size()};  // behind the first candidate that is known to reach the target
+  std::atomic<std::size_t> end{trials.size()};  // after the first candidate that is known to reach the target
   std::mutex mutex;                             // of the works of trials that have ended
   const auto left_to = [&](std::size_t index) {
     const std::lock_guard lock(mutex);

@@ -25,7 +25,7 @@ class Evaluator {
 
   // Evaluates candidates 0..count-1 by first fit and offers them to the state in this order, until one reaches the
   // target or the budget is spent; returns each one's packing, none where it was not offered: its top passed both the
-  // best before this batch and `limit`, or it is behind the end. The outcome does not depend on the threads: which
+  // best before this batch and `limit`, or it is after the end. The outcome does not depend on the threads: which
   // candidate is aborted or comes last is decided by candidates before it alone.
   std::vector<std::optional<Packing>> Run(std::size_t count, const Candidate& candidate, Bytes limit = 0);
 

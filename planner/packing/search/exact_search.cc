@@ -9,7 +9,7 @@ namespace stalloc::planner {
 
 bool ExactSearch::Round() {
   SearchState& state = evaluator_.state();
-  // Of this round: below it nothing is asked for, or the limit was met.
+  // Of this round: below it nothing is requested, or the limit was met.
   Bytes from = std::max(possible_, state.target());
   int undecided = 0;
   bool lowest = true;

@@ -1,7 +1,7 @@
 // FailedParts: what a capacity search has proved not to fit, so that it is not searched again when other placements
 // lead to it once more.
 //
-// A part is known by two independent 64-bit hashes of its blocks and the room left to each; that two parts share both
+// A part is known by two independent 64-bit hashes of its blocks and the space left to each; that two parts share both
 // is taken not to happen. A table of fixed size in which a newer entry replaces an older one. Not thread-safe. Bytes.
 #pragma once
 

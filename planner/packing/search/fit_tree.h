@@ -73,7 +73,7 @@ class FitTree {
   std::vector<std::uint32_t> used_;  // nodes that Clear must visit
   std::vector<bool> is_used_;
   std::array<Cursor, kMaxLists> cursors_;
-  // Beside each cursor: up to where its list has nothing above the candidate; at most the beginning of *next.
+  // For each cursor: up to where its list has nothing above the candidate; at most the beginning of *next.
   std::array<Offset, kMaxLists> hole_ends_;
   std::size_t cursor_count_ = 0;
   Work work_ = 0;

@@ -58,7 +58,7 @@ class SampledSearch {
     return search.Best();
   }
 
-  // What reaches highest shows where the sample does not tell enough.
+  // What reaches highest shows where the sample is too small.
   void AddHighestPlace() {
     const Instance& instance = whole_.instance();
     const Incumbent best = whole_.state().best();

@@ -12,7 +12,7 @@ SearchBlocks::SearchBlocks(const Instance& instance) : instance_(instance), conf
 }
 
 // The set alive changes exactly where a span begins or ends; two runs of positions with one set between two changes are
-// told apart, which costs nothing but time.
+// distinguished, which costs nothing but time.
 std::vector<std::uint32_t> SearchBlocks::MergePositions() {
   std::vector<bool> changes(instance_.positions() + 1, false);
   std::vector<std::int64_t> count(instance_.positions() + 1, 0);

@@ -42,7 +42,7 @@ class SearchState {
   [[nodiscard]] Bytes proved_bound() const { return proved_bound_; }
 
   [[nodiscard]] Budget& budget() { return *budget_; }
-  // The budget is spent, or a stop was asked for; but never before there is a packing to return.
+  // The budget is spent, or a stop was requested; but never before there is a packing to return.
   [[nodiscard]] bool IsOver() const { return height() != kNothingYet && budget_->IsOver(); }
   // What a part of the search may take: all that is left, or as much as a first packing needs.
   [[nodiscard]] Work WorkLeft() const { return height() == kNothingYet ? kUnlimitedWork : budget_->left(); }

@@ -1,4 +1,4 @@
-#include "planner/whatif/turn_sizes.h"
+#include "planner/whatif/loss_sizes.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,9 +11,9 @@ namespace stalloc::planner {
 namespace {
 
 constexpr std::size_t kTenth = 10;
-constexpr std::size_t kLeastRequests = 4;  // at either side of a turn
+constexpr std::size_t kLeastRequests = 4;  // at either side of a loss
 
-struct Turn {
+struct Loss {
   std::uint32_t forward = 0;  // phases
   std::uint32_t backward = 0;
   std::uint64_t begin_event = 0;   // of the last tenth of the forward pass, or of its last layer
@@ -36,45 +36,45 @@ bool SameMicrobatch(const std::string& forward, const std::string& backward) {
          forward.compare(pass + 1, std::string::npos, backward, pass + 1, std::string::npos) == 0;
 }
 
-class TurnFinder {
+class LossFinder {
  public:
-  TurnFinder(const DeviceFacts& facts, const std::vector<std::vector<std::uint32_t>>& blocks)
+  LossFinder(const DeviceFacts& facts, const std::vector<std::vector<std::uint32_t>>& blocks)
       : facts_(facts), spans_(facts.phases.spans()), blocks_(blocks) {}
 
-  // Of each turn the ways in which it may be bounded, the likeliest first.
-  [[nodiscard]] std::vector<std::vector<Turn>> Find() const {
-    std::vector<std::vector<Turn>> turns;
+  // Of each loss the ways in which it may be bounded, the likeliest first.
+  [[nodiscard]] std::vector<std::vector<Loss>> Find() const {
+    std::vector<std::vector<Loss>> losses;
     for (std::uint32_t i = 0; i < spans_.size(); ++i) {
       if (spans_[i].kind == PhaseKind::kForward) {
         std::uint32_t next = i + 1;
         while (next < spans_.size() && spans_[next].kind == PhaseKind::kBetween) ++next;
         if (next == spans_.size() || spans_[next].kind != PhaseKind::kBackward) continue;
         if (!SameMicrobatch(spans_[i].name, spans_[next].name)) continue;
-        Add(i, blocks_[i], next, blocks_[next], spans_[next].begin_event, &turns.emplace_back());
+        Add(i, blocks_[i], next, blocks_[next], spans_[next].begin_event, &losses.emplace_back());
       } else if (spans_[i].kind == PhaseKind::kUnmarked || spans_[i].kind == PhaseKind::kSetUp) {
-        AddUnmarked(i, &turns.emplace_back());
+        AddUnmarked(i, &losses.emplace_back());
       }
     }
-    return turns;
+    return losses;
   }
 
  private:
   void Add(std::uint32_t forward, const std::vector<std::uint32_t>& before, std::uint32_t backward,
-           const std::vector<std::uint32_t>& behind, std::uint64_t middle, std::vector<Turn>* turns) const {
+           const std::vector<std::uint32_t>& after, std::uint64_t middle, std::vector<Loss>* losses) const {
     const auto event_of = [&](std::uint32_t block) { return std::uint64_t{facts_.device.allocations[block].event}; };
     const auto near = [](std::size_t requests) {
       return std::min(requests, std::max(kLeastRequests, requests / kTenth));
     };
-    if (before.empty() || behind.empty()) return;
+    if (before.empty() || after.empty()) return;
     const std::uint64_t begin = event_of(before[before.size() - near(before.size())]);
-    const std::size_t last = near(behind.size());
-    turns->push_back({forward, backward, begin, middle, last < behind.size() ? event_of(behind[last]) : End(backward)});
+    const std::size_t last = near(after.size());
+    losses->push_back({forward, backward, begin, middle, last < after.size() ? event_of(after[last]) : End(backward)});
   }
 
-  // Without marks of micro-batches the backward pass begins where the first layer's does. The turn reaches from the
+  // Without marks of micro-batches the backward pass begins where the first layer's does. The loss reaches from the
   // last layer before it, which makes the logits, to the end of the first after it; or from one layer earlier, where
   // the last is the loss itself.
-  void AddUnmarked(std::uint32_t phase, std::vector<Turn>* turns) const {
+  void AddUnmarked(std::uint32_t phase, std::vector<Loss>* losses) const {
     std::uint64_t last_layer = 0;
     std::uint64_t layer_before = 0;
     const std::vector<LayerEdge>& edges = facts_.layers.edges();
@@ -89,13 +89,13 @@ class TurnFinder {
       const auto end = std::find_if(at, edges.end(), [](const LayerEdge& each) { return !each.begin; });
       for (const std::uint64_t begin : {last_layer, layer_before}) {
         if (begin == 0 || end == edges.end()) continue;
-        turns->push_back({phase, phase, begin, edge.event, end->event, true});
+        losses->push_back({phase, phase, begin, edge.event, end->event, true});
       }
       const std::vector<std::uint32_t>& all = blocks_[phase];
       const auto middle = std::find_if(all.begin(), all.end(), [&](std::uint32_t block) {
         return facts_.device.allocations[block].event >= edge.event;
       });
-      return Add(phase, {all.begin(), middle}, phase, {middle, all.end()}, edge.event, turns);
+      return Add(phase, {all.begin(), middle}, phase, {middle, all.end()}, edge.event, losses);
     }
   }
 
@@ -110,22 +110,22 @@ class TurnFinder {
 
 using BlocksInPhases = std::vector<std::vector<std::uint32_t>>;  // by phase
 
-// Sizes of which all blocks are at the turn.
-absl::flat_hash_set<Bytes> SizesOf(const Turn& turn, const DeviceFacts& facts, const BlocksInPhases& blocks) {
+// Sizes of which all blocks are at the loss.
+absl::flat_hash_set<Bytes> SizesOf(const Loss& loss, const DeviceFacts& facts, const BlocksInPhases& blocks) {
   struct Seen {
     bool elsewhere = false;
     bool through = false;  // alive where the backward pass begins
   };
   absl::flat_hash_map<Bytes, Seen> sizes;
-  for (const std::uint32_t phase : {turn.forward, turn.backward}) {
+  for (const std::uint32_t phase : {loss.forward, loss.backward}) {
     for (const std::uint32_t block : blocks[phase]) {
       const Allocation& allocation = facts.device.allocations[block];
       Seen& seen = sizes[allocation.bytes];
-      seen.elsewhere |= allocation.event < turn.begin_event || allocation.event >= turn.end_event ||
-                        allocation.free_event > turn.end_event;
+      seen.elsewhere |= allocation.event < loss.begin_event || allocation.event >= loss.end_event ||
+                        allocation.free_event > loss.end_event;
       seen.through |=
-          allocation.event < turn.middle_event &&
-          (turn.by_layers ? allocation.event >= turn.begin_event : allocation.free_event >= turn.middle_event);
+          allocation.event < loss.middle_event &&
+          (loss.by_layers ? allocation.event >= loss.begin_event : allocation.free_event >= loss.middle_event);
     }
   }
   absl::flat_hash_set<Bytes> found;
@@ -135,20 +135,20 @@ absl::flat_hash_set<Bytes> SizesOf(const Turn& turn, const DeviceFacts& facts, c
   return found;
 }
 
-void AddGradients(const Turn& turn, const absl::flat_hash_set<Bytes>& sizes, const DeviceFacts& facts,
-                  const BlocksInPhases& blocks, std::vector<TurnGradient>* gradients) {
+void AddGradients(const Loss& loss, const absl::flat_hash_set<Bytes>& sizes, const DeviceFacts& facts,
+                  const BlocksInPhases& blocks, std::vector<LossGradient>* gradients) {
   std::uint64_t last_free = 0;
-  for (const std::uint32_t phase : {turn.forward, turn.backward}) {
+  for (const std::uint32_t phase : {loss.forward, loss.backward}) {
     for (const std::uint32_t block : blocks[phase]) {
       const Allocation& allocation = facts.device.allocations[block];
       if (sizes.contains(allocation.bytes)) last_free = std::max(last_free, std::uint64_t{allocation.free_event});
     }
   }
-  for (const std::uint32_t block : blocks[turn.backward]) {
+  for (const std::uint32_t block : blocks[loss.backward]) {
     const Allocation& allocation = facts.device.allocations[block];
     if (allocation.event >= last_free) break;
-    if (allocation.event < turn.middle_event || allocation.free_event < last_free) continue;
-    const std::uint64_t from = turn.by_layers ? turn.begin_event : turn.middle_event;
+    if (allocation.event < loss.middle_event || allocation.free_event < last_free) continue;
+    const std::uint64_t from = loss.by_layers ? loss.begin_event : loss.middle_event;
     if (!sizes.contains(allocation.bytes)) gradients->push_back({from, block});
   }
 }
@@ -164,12 +164,12 @@ std::size_t ChooseWay(const std::vector<absl::flat_hash_set<Bytes>>& sizes) {
 
 }  // namespace
 
-TurnBlocks FindTurnBlocks(const DeviceFacts& facts) {
+LossBlocks FindLossBlocks(const DeviceFacts& facts) {
   const BlocksInPhases blocks = BlocksByPhase(facts);
-  TurnBlocks found;
-  for (const std::vector<Turn>& ways : TurnFinder(facts, blocks).Find()) {
+  LossBlocks found;
+  for (const std::vector<Loss>& ways : LossFinder(facts, blocks).Find()) {
     std::vector<absl::flat_hash_set<Bytes>> sizes;
-    for (const Turn& turn : ways) sizes.push_back(SizesOf(turn, facts, blocks));
+    for (const Loss& loss : ways) sizes.push_back(SizesOf(loss, facts, blocks));
     const std::size_t chosen = ChooseWay(sizes);
     if (chosen == sizes.size()) continue;
     for (const Bytes bytes : sizes[chosen]) {
@@ -179,7 +179,7 @@ TurnBlocks FindTurnBlocks(const DeviceFacts& facts) {
     AddGradients(ways[chosen], sizes[chosen], facts, blocks, &found.gradients);
   }
   std::stable_sort(found.gradients.begin(), found.gradients.end(),
-                   [](const TurnGradient& a, const TurnGradient& b) { return a.turn_event < b.turn_event; });
+                   [](const LossGradient& a, const LossGradient& b) { return a.loss_event < b.loss_event; });
   return found;
 }
 

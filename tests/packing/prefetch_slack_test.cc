@@ -1,4 +1,4 @@
-#include "planner/packing/finish/room_ahead.h"
+#include "planner/packing/finish/prefetch_slack.h"
 
 #include <gtest/gtest.h>
 
@@ -17,10 +17,10 @@ Block OnStream(Bytes bytes, Lifetime life, std::uint32_t stream) {
 }
 
 Problem Ahead(const Problem& problem, const CycleAxis& cycle = {}) {
-  return WithRoomAhead(problem, cycle).value_or(problem);
+  return ExtendForPrefetch(problem, cycle).value_or(problem);
 }
 
-TEST(RoomAheadTest, ABlockBesideTheMainStreamHasItsPlaceSinceItsStreamFreedOneAsLarge) {
+TEST(PrefetchSlackTest, ABlockBesideTheMainStreamHasItsPlaceSinceItsStreamFreedOneAsLarge) {
   Problem problem{{OnStream(100, {90, 100}, 0), OnStream(8, {5, 10}, 1), OnStream(4, {11, 12}, 1),
                    OnStream(8, {20, 25}, 1), OnStream(8, {12, 14}, 2)}};
   const Problem ahead = Ahead(problem);
@@ -31,14 +31,14 @@ TEST(RoomAheadTest, ABlockBesideTheMainStreamHasItsPlaceSinceItsStreamFreedOneAs
   EXPECT_EQ(ahead.blocks[4].life, (Lifetime{0, 14}));
 }
 
-TEST(RoomAheadTest, NoPeakBecomesHigher) {
+TEST(PrefetchSlackTest, NoPeakBecomesHigher) {
   // The main stream's 90 of 100 bytes leave room for 8 more before tick 30, and from tick 40 on.
   const Problem problem{{OnStream(90, {0, 50}, 0), OnStream(10, {30, 40}, 0), OnStream(8, {45, 50}, 1)}};
   EXPECT_EQ(Ahead(problem).blocks[2].life, (Lifetime{40, 50}));
   EXPECT_EQ(LoadBound(Ahead(problem)), LoadBound(problem));
 }
 
-TEST(RoomAheadTest, OfTwoStreamsTheBlockThatComesFirstHasTheRoom) {
+TEST(PrefetchSlackTest, OfTwoStreamsTheBlockThatComesFirstHasTheRoom) {
   // Until tick 40 there is room for one of them, and for both from then on.
   const Problem problem{{OnStream(90, {0, 40}, 0), OnStream(80, {40, 50}, 0), OnStream(100, {80, 90}, 0),
                          OnStream(10, {45, 50}, 1), OnStream(10, {40, 45}, 2)}};
@@ -47,13 +47,13 @@ TEST(RoomAheadTest, OfTwoStreamsTheBlockThatComesFirstHasTheRoom) {
   EXPECT_EQ(ahead.blocks[3].life, (Lifetime{40, 50}));
 }
 
-TEST(RoomAheadTest, NothingChangesWithoutAnotherStreamOrRoom) {
-  EXPECT_FALSE(WithRoomAhead({}, {}));
-  EXPECT_FALSE(WithRoomAhead({{OnStream(8, {0, 1}, 1), OnStream(8, {5, 6}, 1)}}, {}));
-  EXPECT_FALSE(WithRoomAhead({{OnStream(8, {0, 5}, 0), OnStream(8, {5, 6}, 1)}}, {}));
+TEST(PrefetchSlackTest, NothingChangesWithoutAnotherStreamOrRoom) {
+  EXPECT_FALSE(ExtendForPrefetch({}, {}));
+  EXPECT_FALSE(ExtendForPrefetch({{OnStream(8, {0, 1}, 1), OnStream(8, {5, 6}, 1)}}, {}));
+  EXPECT_FALSE(ExtendForPrefetch({{OnStream(8, {0, 5}, 0), OnStream(8, {5, 6}, 1)}}, {}));
 }
 
-TEST(RoomAheadTest, TheCyclesBlocksStayInItAndArcsAsTheyAre) {
+TEST(PrefetchSlackTest, TheCyclesBlocksStayInItAndArcsAsTheyAre) {
   Block arc = OnStream(8, {70, 80}, 1);
   arc.second_life = Lifetime{60, 62};
   const Problem problem{{OnStream(100, {0, 1}, 0), OnStream(8, {65, 66}, 1), arc}};
@@ -62,7 +62,7 @@ TEST(RoomAheadTest, TheCyclesBlocksStayInItAndArcsAsTheyAre) {
   EXPECT_EQ(ahead.blocks[2].life, arc.life);
 }
 
-TEST(RoomAheadTest, ItsPackingsAreTheProblems) {
+TEST(PrefetchSlackTest, ItsPackingsAreTheProblems) {
   std::mt19937_64 random(71);
   int changed = 0;
   for (int round = 0; round < 40; ++round) {
@@ -83,7 +83,7 @@ TEST(RoomAheadTest, ItsPackingsAreTheProblems) {
 
 // Layers whose weights are gathered on a second stream while the layer before is computed, as FSDP2 does: the main
 // stream's copy of them is freed when the layer is done, just before the next but one is gathered.
-TEST(RoomAheadTest, WhatIsGatheredForTheNextLayerTakesNothingThatTheLastOneLeavesAtThatMoment) {
+TEST(PrefetchSlackTest, WhatIsGatheredForTheNextLayerTakesNothingThatTheLastOneLeavesAtThatMoment) {
   constexpr int kLayers = 16;
   constexpr Tick kLayer = 20;
   Problem problem{{OnStream(400, {0, kLayers * kLayer + 40}, 0), OnStream(150, {0, 10}, 0)}};

@@ -1,4 +1,4 @@
-#include "planner/packing/finish/state_room.h"
+#include "planner/packing/finish/state_space.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -43,17 +43,17 @@ void BeginStateEarly(Tick end, Bytes height, Problem* problem) {
   }
   std::ranges::stable_sort(state, {}, [](const Block* block) { return block->life.begin; });
   const std::vector<Bytes> load = LoadByTick(*problem, end);
-  Bytes room = height;  // of all ticks before `tick`, the least
+  Bytes space = height;  // of all ticks before `tick`, the least
   std::size_t tick = 0;
   for (Block* block : state) {
-    for (; tick < static_cast<std::size_t>(block->life.begin); ++tick) room = std::min(room, height - load[tick]);
-    if (block->bytes > room) continue;
-    room -= block->bytes;
+    for (; tick < static_cast<std::size_t>(block->life.begin); ++tick) space = std::min(space, height - load[tick]);
+    if (block->bytes > space) continue;
+    space -= block->bytes;
     block->life.begin = 0;
   }
 }
 
-void KeepStateRoom(const CycleAxis& cycle, std::span<const std::uint32_t> twins, Problem* problem, Packing* packing) {
+void KeepStateSpace(const CycleAxis& cycle, std::span<const std::uint32_t> twins, Problem* problem, Packing* packing) {
   Problem early = *problem;
   BeginStateEarly(cycle.end, packing->height, &early);
   if (SomethingIsInTheWay(early, *problem, *packing, cycle.begin)) {

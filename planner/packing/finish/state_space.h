@@ -1,4 +1,4 @@
-// Room for what comes late and stays for good (optimizer state), kept from the axis' beginning on: a run that has it
+// Space for what comes late and stays for good (optimizer state), kept from the axis' beginning on: a run that has it
 // from its beginning, as one that is resumed from a checkpoint does, then finds nobody in its places.
 //
 //   offset ^   before        after          the other blocks that end before the cycle (o, p) make way, those whose
@@ -26,6 +26,6 @@ void BeginStateEarly(Tick end, Bytes height, Problem* problem);
 // Does that to `problem` and moves the blocks that end by `cycle.begin` out of the way. `twins`: by block, the block
 // whose place it takes if it can; kNoTwin: none. Where first fit finds no place for one of them below the packing's
 // height, nothing changes. REQUIRES: a valid packing. O(n log n).
-void KeepStateRoom(const CycleAxis& cycle, std::span<const std::uint32_t> twins, Problem* problem, Packing* packing);
+void KeepStateSpace(const CycleAxis& cycle, std::span<const std::uint32_t> twins, Problem* problem, Packing* packing);
 
 }  // namespace stalloc::planner

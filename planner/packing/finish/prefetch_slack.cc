@@ -1,4 +1,4 @@
-#include "planner/packing/finish/room_ahead.h"
+#include "planner/packing/finish/prefetch_slack.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -33,7 +33,7 @@ Tick LastFree(const std::vector<Block>& blocks, const std::vector<std::size_t>& 
 
 }  // namespace
 
-std::optional<Problem> WithRoomAhead(const Problem& problem, const CycleAxis& cycle) {
+std::optional<Problem> ExtendForPrefetch(const Problem& problem, const CycleAxis& cycle) {
   if (problem.blocks.empty()) return std::nullopt;
   const std::uint32_t main = MainStream(problem);
   std::vector<std::size_t> others;

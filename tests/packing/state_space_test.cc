@@ -1,4 +1,4 @@
-#include "planner/packing/finish/state_room.h"
+#include "planner/packing/finish/state_space.h"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ Iterations RandomIterations(std::mt19937_64& random) {
 
 bool BeginsWithTheAxis(const Block& block) { return !block.persistent || block.life.begin == 0; }
 
-TEST(StateRoomTest, StateHasItsPlacesFromTheBeginningOnAndThePackingHoldsAtTheSameHeight) {
+TEST(StateSpaceTest, StateHasItsPlacesFromTheBeginningOnAndThePackingHoldsAtTheSameHeight) {
   std::mt19937_64 random(7);
   int kept = 0;
   int moved = 0;
@@ -51,7 +51,7 @@ TEST(StateRoomTest, StateHasItsPlacesFromTheBeginningOnAndThePackingHoldsAtTheSa
     const Packing before = MakeSizeFirstFit()->Solve(run.problem, {});
     Packing after = before;
     Problem early = run.problem;
-    KeepStateRoom(kLongCycle, run.twins, &early, &after);
+    KeepStateSpace(kLongCycle, run.twins, &early, &after);
     ASSERT_TRUE(NaiveIsValid(early, after)) << "round " << round;
     ASSERT_EQ(after.height, before.height);
     for (std::size_t i = 0; i < early.blocks.size(); ++i) {
@@ -66,7 +66,7 @@ TEST(StateRoomTest, StateHasItsPlacesFromTheBeginningOnAndThePackingHoldsAtTheSa
   EXPECT_GT(moved, 50);
 }
 
-TEST(StateRoomTest, StateThatWouldRaiseTheHeightStaysAsItIs) {
+TEST(StateSpaceTest, StateThatWouldRaiseTheHeightStaysAsItIs) {
   // The first iteration is the peak, and full: without state, as it happens.
   Problem problem;
   problem.blocks.push_back({.bytes = 300, .life = {0, 10}});
@@ -74,12 +74,12 @@ TEST(StateRoomTest, StateThatWouldRaiseTheHeightStaysAsItIs) {
   problem.blocks.push_back({.bytes = 100, .life = {40, 50}});
   Packing packing{.offsets = {0, 100, 0}, .height = 300};
   const std::vector<std::uint32_t> twins(3, kNoTwin);
-  KeepStateRoom({30, 60}, twins, &problem, &packing);
+  KeepStateSpace({30, 60}, twins, &problem, &packing);
   EXPECT_EQ(problem.blocks[1].life, (Lifetime{10, 60}));
   EXPECT_EQ(packing.offsets, (std::vector<Offset>{0, 100, 0}));
 }
 
-TEST(StateRoomTest, WhatComesFirstIsKeptFirstAndOnlyWhatFits) {
+TEST(StateSpaceTest, WhatComesFirstIsKeptFirstAndOnlyWhatFits) {
   Problem problem;
   problem.blocks.push_back({.bytes = 100, .life = {0, 10}});
   problem.blocks.push_back({.bytes = 50, .life = {12, 60}, .persistent = true});
