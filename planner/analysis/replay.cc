@@ -172,7 +172,7 @@ class Player {
     return absl::OkStatus();
   }
 
-  // As the engine gives them (allocator/engine/fence_rooms.h).
+  // As the engine gives them (LateRooms, allocator/engine/place/idle_gaps.h).
   void TakeKeptPlace(std::uint32_t index) {
     const Allocation& allocation = device_.allocations[index];
     for (const Entry& entry : plan_.kept.entries) {

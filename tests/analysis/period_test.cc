@@ -111,7 +111,7 @@ TEST(CutByPeriodTest, ItIsPlannedAndSaysHowIterationsWereFound) {
   ASSERT_TRUE(planned->plan.has_value()) << planned->plan_status;
   const auto marked = plan_of("+w=4096 " + Repeat(Iteration(true), 5));
   EXPECT_EQ(planned->plan->devices[0].arena_bytes, marked->plan->devices[0].arena_bytes);
-  EXPECT_NE(planned->report.warnings.at(0).find("the period of the requests tells 5 iterations"), std::string::npos);
+  EXPECT_NE(planned->report.warnings.at(0).find("the period of the requests shows 5 iterations"), std::string::npos);
 }
 
 TEST(CutByPeriodTest, MarksAndSnapshotsAreLeftAsTheyAre) {

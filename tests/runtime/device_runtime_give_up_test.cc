@@ -70,7 +70,7 @@ TEST_F(AllocTest, ARunOfOtherSizesKeepsAPlanWhoseArenaServesIt) {
     const bool fills = bytes > kPlanned;
     EXPECT_EQ(stats.gave_up, !fills) << "what needs a quarter of the arena does better without it";
     EXPECT_EQ(stats.upstream > 0, !fills);
-    EXPECT_THAT(log_.text(), HasSubstr("asks for other sizes than its plan has: 0 of 20"));
+    EXPECT_THAT(log_.text(), HasSubstr("requests other sizes than its plan has: 0 of 20"));
     EXPECT_EQ(log_.lines(), fills ? 1u : 2u) << log_.text();
   }
 }

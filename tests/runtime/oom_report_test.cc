@@ -163,7 +163,7 @@ TEST_F(OomReportTest, HasBlocksEventsAndThePlacesOfBoth) {
   const std::string text = Joined(runtime_->ExplainOutOfMemory(77 * kMiB, 9));
   EXPECT_THAT(text, HasSubstr("the plan's arena holds 4.00 MiB"));
   EXPECT_THAT(text, HasSubstr("1.00 MiB in 1 live blocks, 3.00 MiB idle between them (3.00 MiB in one piece)"));
-  EXPECT_THAT(text, HasSubstr("asked for 77.00 MiB, the plan expects 1.00 MiB next (request 2 of 2)"));
+  EXPECT_THAT(text, HasSubstr("requested 77.00 MiB, the plan expects 1.00 MiB next (request 2 of 2)"));
   EXPECT_THAT(text, HasSubstr("2 of 3 requests were served from the plan, 1 were not (unknown_size 1)"));
   EXPECT_THAT(text, HasSubstr("Report: " + ReportPath(1)));
   const std::string report = Contents(ReportPath(1));

@@ -20,7 +20,7 @@ class OomRelayTest : public ::testing::Test {
                   [this](OomRelay::Observer observer) { native_.push_back(std::move(observer)); });
   }
   void Fail(std::size_t bytes) {
-    const OomRelay::Asking asking;
+    const OomRelay::Querying querying;
     for (const auto& observer : native_) observer(3, bytes, 100, 10);
   }
 
@@ -90,7 +90,7 @@ TEST_F(OomRelayTest, TheHistoryLosesRetractedFailuresOnly) {
   add(Entry::OOM);  // before
   apart();
   {
-    const OomRelay::Asking asking;
+    const OomRelay::Querying querying;
     add(Entry::OOM);
     add(Entry::SEGMENT_FREE);
   }

@@ -61,7 +61,7 @@ def test_an_error_says_what_the_arena_holds_and_the_run_goes_on(planned: Adapter
     result = run(planned, "too_large", STALLOC_MEMORY_LIMIT=LIMIT)
     assert "DefaultCPUAllocator: can't allocate memory" in result["message"]
     assert "the plan's arena holds" in result["message"]
-    assert "this run asked for 20.00 GiB, the plan expects 1.50 GiB next" in result["message"]
+    assert "this run requested 20.00 GiB, the plan expects 1.50 GiB next" in result["message"]
     assert "What to do: this run needs more than the traced one did" in result["message"]
     assert "STALLOC_OOM_REPORT=<directory>" in result["message"]
     assert result["intact"]

@@ -58,7 +58,7 @@ def test_an_error_that_stands_is_torchs_with_what_the_arena_holds(looped: Adapte
     assert message.startswith("CUDA out of memory. Tried to allocate ")
     assert "GPU 0 has a total capacity of" in message
     assert "stalloc: the plan's arena holds" in message
-    assert "Plan: this run asked for" in message
+    assert "Plan: this run requested" in message
     assert "What to do: this run needs more than the traced one did" in message
     assert (result["observed"], result["oom_entries"], result["ooms"]) == (1, 1, 1)
     assert result["hits"] >= 12
