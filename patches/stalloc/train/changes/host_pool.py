@@ -14,7 +14,7 @@ _LEAST, _MOST = 1 << 20, 512 << 20  # of a chunk, but for one piece that is larg
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of a chunk; `bytes`, a tensor of the bytes that were asked for."""
+    """A part of a chunk; `bytes`, a tensor of the requested bytes."""
 
     chunk: Any
     begin: int

@@ -101,8 +101,8 @@ def is_saving() -> bool:
 
 @contextlib.contextmanager
 def stop() -> Iterator[Callable[[Any], None]]:
-    """Around a chosen module's call; gives what is told what the call returned. Outside of a marked module the call is
-    a pass of its own, outside of a station a station of its own."""
+    """Around a chosen module's call; returns the function that takes the call's result. Outside of a marked module the
+    call is a pass of its own, outside of a station a station of its own."""
     ends = [end for end in (_begin_pass(), _begin_station()) if end is not None]
     outputs: list[Any] = []
     try:

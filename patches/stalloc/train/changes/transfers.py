@@ -128,7 +128,7 @@ def close() -> None:
     for lane in list(_lanes.values()):
         with lane.lock:
             lane.pool.empty()
-    release = getattr(torch._C, "_host_emptyCache", None)  # torch keeps pinned memory for the next one that asks
+    release = getattr(torch._C, "_host_emptyCache", None)  # torch keeps pinned memory for the next request
     if release is not None and any(lane.overlaps for lane in _lanes.values()):
         release()
 
@@ -166,7 +166,7 @@ class Transfer:
             self._waiting.add(id(taker))
 
     def remove(self, taker: object) -> None:
-        """It will not ask any more."""
+        """It will make no more requests."""
         with self._lane.lock:
             self._takers.discard(id(taker))
             self._has_had(taker)
