@@ -50,9 +50,9 @@ inline DevicePlan PlanOf(const std::vector<Expected>& requests) {
 }
 
 // Maps what is asked for, in steps of kUnit, as far as it may.
-class Growth : public ArenaBacking {
+class GrowingBacking : public ArenaBacking {
  public:
-  explicit Growth(Bytes most) : most_(most) {}
+  explicit GrowingBacking(Bytes most) : most_(most) {}
   void Serve(PlanEngine& engine) {
     engine_ = &engine;
     engine.SetBacking(this);
@@ -85,7 +85,7 @@ class DynamicSpaceTest : public testing::Test {
                     const Rules& rules = {}) {
     engine_ = std::make_unique<PlanEngine>(plan, kBase, fence,
                                            DynamicSpaceOptions{kLimit, plan.arena_bytes, /*least_bytes=*/kMiB, rules});
-    growth_ = std::make_unique<Growth>(most);
+    growth_ = std::make_unique<GrowingBacking>(most);
     growth_->Serve(*engine_);
     engine_->OnMark(Iteration());
     return *engine_;
@@ -101,7 +101,7 @@ class DynamicSpaceTest : public testing::Test {
   void Free(std::int64_t mib) { EXPECT_NE(engine_->Free(kBase + mib * static_cast<std::int64_t>(kMiB)), 0u); }
 
   std::unique_ptr<PlanEngine> engine_;
-  std::unique_ptr<Growth> growth_;
+  std::unique_ptr<GrowingBacking> growth_;
 };
 
 }  // namespace stalloc

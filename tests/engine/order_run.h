@@ -34,9 +34,9 @@ struct Streams {
 enum class Served : std::uint8_t { kSlots, kEverything };
 
 // Maps whatever the engine asks for.
-class Growth final : public ArenaBacking {
+class GrowingBacking final : public ArenaBacking {
  public:
-  explicit Growth(Bytes mapped) : mapped_(mapped) {}
+  explicit GrowingBacking(Bytes mapped) : mapped_(mapped) {}
   void Feed(PlanEngine* engine) {
     engine_ = engine;
     engine->SetBacking(this);
@@ -115,7 +115,7 @@ class OrderRun {
   const DevicePlan plan_;
   const DynamicSpaceOptions dynamic_;
   SimulatedDevice device_;
-  Growth growth_;
+  GrowingBacking growth_;
   PlanEngine engine_;
   DeviceClock clock_;
   StressIteration iteration_;
