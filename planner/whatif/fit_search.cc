@@ -104,7 +104,7 @@ std::vector<FitSearch::Group> FitSearch::GroupUnits() const {
   return groups;
 }
 
-// The same units, offloaded: each as far behind the one before it as copying it takes, then those between.
+// The same units, offloaded: each as far after the one before it as copying it takes, then those between.
 FitSearch::Group FitSearch::Offloading(Group group) const {
   group.use = UnitUse::kOffloaded;
   UnitChoice all = units_.Nothing();

@@ -124,10 +124,9 @@ class LayerUnits {
   std::vector<LayerVisit> visits_;
   Bytes noticed_bytes_ = 0;
   LayerInputs inputs_;
-  std::vector<Holding> holdings_;     // by visit
-  std::vector<OffloadPlace> places_;  // by visit
-  std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      following_;         // by iteration: passes after the first backward one
+  std::vector<Holding> holdings_;                                   // by visit
+  std::vector<OffloadPlace> places_;                                // by visit
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> following_;  // by iteration: passes after the first backward one
   bool overlap_ = false;  // a forward pass begins before the backward one of the micro-batch before it
   std::vector<LayerUnit> units_;
   std::vector<std::uint32_t> state_;  // blocks of the optimizer's state
