@@ -72,7 +72,10 @@ class Lane:
 
 
 class CudaLane(Lane):
-    """A GPU's: pinned memory, and a stream for each direction, since both can be under way at once."""
+    """A GPU's: pinned memory, and a stream for each direction, since both can be under way at once.
+
+    Streams and events are no part of a compiled graph, also where torch.compile runs inside an offloaded module.
+    """
 
     overlaps = True
 
@@ -80,15 +83,18 @@ class CudaLane(Lane):
         super().__init__(device)
         self._out, self._back = (torch.cuda.Stream(device) for _ in range(2))  # type: ignore[no-untyped-call]
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def stream(self) -> Any:
         return torch.cuda.current_stream(self.device)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def to_host(self, source: Any, host: Any) -> Any:
         self._out.wait_stream(self.stream())
         with torch.cuda.stream(self._out):
             host.copy_(source, non_blocking=True)
             return self._out.record_event()
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def to_device(self, host: Any, copied: Any, stream: Any) -> tuple[Any, Any]:
         with torch.cuda.stream(stream):
             buffer = torch.empty(host.numel(), dtype=torch.uint8, device=self.device)
@@ -98,10 +104,12 @@ class CudaLane(Lane):
             buffer.copy_(host, non_blocking=True)
             return buffer, self._back.record_event()
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def wait(self, stream: Any, event: Any) -> None:
         if event is not None:
             stream.wait_event(event)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def used_by(self, tensor: Any, stream: Any) -> None:
         tensor.record_stream(stream)  # where it is this stream's own memory, that changes nothing
 
