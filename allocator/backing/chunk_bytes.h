@@ -10,7 +10,7 @@ namespace stalloc {
 
 [[nodiscard]] Bytes ChunkBytesOf(const DevicePlan& plan);
 
-// Of an arena whose height nobody knows: small, since what lies idle between blocks that stay is given back by the
+// For an arena whose height nobody knows: small, since what lies idle between blocks that stay is given back by the
 // chunk.
 [[nodiscard]] Bytes ChunkBytesWithoutPlan(Bytes device_bytes);
 

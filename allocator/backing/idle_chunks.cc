@@ -348,7 +348,7 @@ std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::
   return movable;
 }
 
-// Of what was withdrawn, or lies above all: what is backed may be used.
+// For what was withdrawn, or lies above all: what is backed may be used.
 void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
   for (const Arena::Range& range : ranges) {
     Offset at = range.offset;

@@ -24,7 +24,7 @@ namespace stalloc {
 
 class ImportTable {
  public:
-  // Of the loaded library with that file name ("libtorch_cuda.so"). Errors: none is loaded, its tables are not there.
+  // For the loaded library with that file name ("libtorch_cuda.so"). Errors: none is loaded, its tables are not there.
   [[nodiscard]] static Result<ImportTable> Of(const std::string& file_name);
 
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -15,7 +15,7 @@
 
 namespace stalloc {
 
-// Of a line; as a level, the least that is printed. kOff is a level alone: nothing is printed but LogFatal's line.
+// For a line; as a level, the least that is printed. kOff is a level alone: nothing is printed but LogFatal's line.
 enum class LogSeverity : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
 inline constexpr std::size_t kMaxLogLine = 1024;

@@ -11,12 +11,12 @@
 #define STALLOC_THREAD_ATTRIBUTE(attribute)
 #endif
 
-// Of types.
+// For types.
 #define STALLOC_CAPABILITY STALLOC_THREAD_ATTRIBUTE(capability("mutex"))
 #define STALLOC_SCOPED_CAPABILITY STALLOC_THREAD_ATTRIBUTE(scoped_lockable)
-// Of data.
+// For data.
 #define STALLOC_GUARDED_BY(mutex) STALLOC_THREAD_ATTRIBUTE(guarded_by(mutex))
-// Of functions.
+// For functions.
 #define STALLOC_REQUIRES(...) STALLOC_THREAD_ATTRIBUTE(exclusive_locks_required(__VA_ARGS__))
 #define STALLOC_EXCLUDES(...) STALLOC_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define STALLOC_ACQUIRE(...) STALLOC_THREAD_ATTRIBUTE(exclusive_lock_function(__VA_ARGS__))

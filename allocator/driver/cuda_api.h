@@ -86,7 +86,7 @@
   X(GraphDestroy, "cuGraphDestroy", (Graph graph))                                                                     \
   X(ThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", (int* mode))
 
-// Of newer drivers, or what lending graphs' pools alone needs; null where they are missing.
+// For newer drivers, or what lending graphs' pools alone needs; null where they are missing.
 #define STALLOC_CUDA_OPTIONAL_FUNCTIONS(X)                                                                             \
   X(MemRetainAllocationHandle, "cuMemRetainAllocationHandle", (AllocationHandle * handle, void* address))              \
   X(MemGetAddressRange, "cuMemGetAddressRange_v2", (DevicePointer * base, std::size_t * bytes, DevicePointer address)) \

@@ -15,7 +15,7 @@ namespace stalloc {
 
 class CudaCopies final : public DeviceCopies {
  public:
-  // Of the same device; both outlive this, as does `captures` (null: nothing is ever captured).
+  // For the same device; both outlive this, as does `captures` (null: nothing is ever captured).
   CudaCopies(const CudaDriver& driver, CudaEvents& events, CaptureGate* captures = nullptr) noexcept
       : api_(driver.api()), driver_(driver), events_(events), captures_(captures) {}
 

@@ -46,7 +46,7 @@ class HostDriver final : public VmmDriver {
   DriverStatus Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept override;
   DriverStatus Unmap(Address address, Bytes bytes) noexcept override;
   DriverStatus SetAccess(Address address, Bytes bytes) noexcept override;
-  // Of the whole memfd; its position is where the handle's bytes begin. Does not keep them once the handle is gone.
+  // For the whole memfd; its position is where the handle's bytes begin. Does not keep them once the handle is gone.
   DriverStatus Export(PhysicalHandle handle, int* descriptor) noexcept override;
   DriverStatus Retain(Address address, MappedMemory* mapping) noexcept override;
   DriverStatus Copy(Address to, Address from, Bytes bytes) noexcept override;

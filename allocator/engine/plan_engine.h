@@ -253,7 +253,7 @@ class PlanEngine {
   // are freed as ever. An engine that serves no more does not begin again.
   void Pause() noexcept { Switch(State::kServes, State::kPaused); }
   void Resume() noexcept { Switch(State::kPaused, State::kServes); }
-  // Of the live block that starts there; false, and nothing changes, if none does. `tag`: up to LiveRecord::kMostTags.
+  // For the live block that starts there; false, and nothing changes, if none does. `tag`: up to LiveRecord::kMostTags.
   bool SetTag(const void* pointer, unsigned tag) noexcept {
     return Flag(pointer, static_cast<std::uint16_t>(tag << LiveRecord::kTagShift), LiveRecord::kTags);
   }
@@ -401,7 +401,7 @@ class PlanEngine {
   [[nodiscard]] LiveRecord* LiveAt(const void* pointer) noexcept STALLOC_REQUIRES(mutex_);
   // The same, where nobody has begun to free it; else counts an unknown free.
   [[nodiscard]] LiveRecord* FreeableAt(const void* pointer) noexcept STALLOC_REQUIRES(mutex_);
-  // Of the live block that starts there; false if none does.
+  // For the live block that starts there; false if none does.
   bool Flag(const void* pointer, std::uint16_t set, std::uint16_t cleared) noexcept;
   [[nodiscard]] GranuleRange InArena(Offset offset, Bytes bytes) const noexcept;
 

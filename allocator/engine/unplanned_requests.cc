@@ -182,7 +182,7 @@ GranuleRange PlanEngine::FindSlotInTheWay(Granules granules, std::int32_t entry)
   return slot;
 }
 
-// Of a plan with one stream, its blocks leave no trace at their free, here as in slots: any other stream has to run
+// For a plan with one stream, its blocks leave no trace at their free, here as in slots: any other stream has to run
 // after all that it did.
 bool PlanEngine::OccupySpace(Granules granule, const Request& request, StreamIndex stream, Lock& lock) noexcept {
   const Granules end = granule + request.granules;

@@ -11,7 +11,7 @@
 
 namespace stalloc {
 
-// Of a capture in its pool: 1 and up, in their order; 0: none.
+// For a capture in its pool: 1 and up, in their order; 0: none.
 using GraphId = std::uint32_t;
 
 class LaunchListener {

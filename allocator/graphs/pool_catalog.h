@@ -73,7 +73,7 @@ class PoolCatalog {
   // What a launch of the graph leaves idle: it is dead or taken, and the graph gives it to none. Ascending, merged.
   // Nothing where the pool is not followable.
   [[nodiscard]] std::vector<ByteRange> IdleAfter(GraphId graph) const;
-  // Of what is lendable that which no graph gives to another; likewise.
+  // For what is lendable that which no graph gives to another; likewise.
   [[nodiscard]] std::vector<ByteRange> NeverGiven() const;
   // Captures so far: graphs are numbered from 1 to this.
   [[nodiscard]] GraphId graph_count() const;

@@ -24,7 +24,7 @@
 
 namespace stalloc {
 
-// Of which allocations stacks are taken; of none by default.
+// For which allocations stacks are taken; of none by default.
 struct StackSampling {
   std::uint32_t every = 0;  // each n-th of a thread's requests
   Bytes least = 0;          // those of so many bytes or more; 0: by number only

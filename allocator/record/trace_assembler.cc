@@ -74,7 +74,7 @@ void TraceAssembler::AddStreamUse(const RecordedEvent& event) {
   AppendRow(event, EventKind::kRecordStream, live->allocation, 0, StreamOrdinal(live->device, event.stream));
 }
 
-// Of another device's blocks, or from before the recorder, there is nothing to say.
+// For another device's blocks, or from before the recorder, there is nothing to say.
 void TraceAssembler::AddTensor(const RecordedEvent& event) {
   const Live* live = live_.Find(event.subject);
   constexpr unsigned kNameBits = 24;

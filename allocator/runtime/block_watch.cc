@@ -180,7 +180,7 @@ void BlockWatch::ReportFreed(const Question& question, const WatchMemory::Answer
       Wide(question.stream), Text(question.moment).text, Wide(counts_.findings));
 }
 
-// Of the frees before the question's; null if that was too long ago.
+// For the frees before the question's; null if that was too long ago.
 const BlockWatch::Freed* BlockWatch::LastOwner(Address address, std::uint64_t frees) const noexcept {
   const std::uint64_t oldest = frees_ - std::min(frees_, kLastFreed);
   for (std::uint64_t number = frees; number > oldest; --number) {

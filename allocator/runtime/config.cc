@@ -161,7 +161,7 @@ constexpr std::array<RankVariables, 5> kLaunchers = {{
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"},
     {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"},
     {"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"},
-    // Of a process that a script starts itself, by the package.
+    // For a process that a script starts itself, by the package.
     {"STALLOC_STARTED_RANK", "STALLOC_STARTED_RANK", "STALLOC_STARTED_RANKS"},
 }};
 

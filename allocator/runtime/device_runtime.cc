@@ -257,7 +257,7 @@ void DeviceRuntime::Impl::OnIteration() {
   BeginIteration();
 }
 
-// Of arenas whose plans serve no more.
+// For arenas whose plans serve no more.
 void DeviceRuntime::Impl::GiveBackEnded() noexcept {
   PlannedSpace* const space = spaces.Serving();
   if (space != nullptr && space->gave_up()) (void)space->GiveBackEnded();

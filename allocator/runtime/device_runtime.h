@@ -60,7 +60,7 @@ class Upstream {
   [[nodiscard]] virtual Held HeldBytes() const = 0;
   // Keeps what is freed, as PyTorch's allocator does; else it holds what lives in it.
   [[nodiscard]] virtual bool Caches() const noexcept { return true; }
-  // Of what it holds, in pools that are kept apart (captured graphs). `live`: bytes of blocks there.
+  // For what it holds, in pools that are kept apart (captured graphs). `live`: bytes of blocks there.
   [[nodiscard]] virtual Bytes HeldApart(Bytes live) const { return live; }
   // An iteration of the run begins: the next iteration_peak starts at what is held now. Nothing for one that caches
   // what is freed, and so never holds less than before.

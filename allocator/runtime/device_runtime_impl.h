@@ -110,7 +110,7 @@ struct DeviceRuntime::Impl : ArenaListener, LaunchListener {
   void* Serve(PlannedSpace& space, Bytes requested, StreamHandle stream, Origin origin, MissReason* reason) noexcept;
   void* ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin, bool apart);
   Bytes Reclaim(Origin origin) noexcept;
-  // Of the arenas and of what is prepared; bytes.
+  // For the arenas and of what is prepared; bytes.
   Bytes GiveBackIdle() noexcept;
   [[nodiscard]] bool IsWithinLimit(Bytes more) const noexcept;
   void UnknownFree(const void* pointer) noexcept;

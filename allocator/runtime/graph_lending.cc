@@ -153,7 +153,7 @@ bool GraphLending::CanLendAroundBlocks(const Pool& pool, const PoolCatalog& cata
   return pool.graphs.size() == catalog.graph_count() && std::ranges::all_of(pool.graphs, is_whole);
 }
 
-// Of a pool that is not as the plan has it; slots there serve nobody. While blocks lie in its place it gets no other.
+// For a pool that is not as the plan has it; slots there serve nobody. While blocks lie in its place it gets no other.
 bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) {
   if (!pool.of_plan.has_value() && layout.bytes() <= pool.place.bytes) return true;
   if (pool.place.bytes > 0 && !BlocksIn(pool).empty()) return false;

@@ -125,7 +125,7 @@ class Ledger {
     apart_.fetch_add(bytes, std::memory_order_relaxed);
     has_apart_.store(true, std::memory_order_relaxed);
   }
-  // Of a span, before the last call of Begin.
+  // For a span, before the last call of Begin.
   [[nodiscard]] std::atomic<Bytes>& Before(Span span) noexcept { return before_[static_cast<std::size_t>(span)]; }
   [[nodiscard]] const std::atomic<Bytes>& Before(Span span) const noexcept {
     return before_[static_cast<std::size_t>(span)];

@@ -118,7 +118,7 @@ void WriteOrigin(const OutOfMemoryFacts& facts, std::uint64_t address, Writer* j
   if (*place.layer != '\0') json->Field("layer", place.layer);
 }
 
-// Of an exact trace's heap, or of an arena that serves no plan: before one is taken up, and from then on the earlier
+// For an exact trace's heap, or of an arena that serves no plan: before one is taken up, and from then on the earlier
 // one.
 void WriteOwnBlock(const OutOfMemoryFacts& facts, const LiveBlocks::Block& block, Writer* json) {
   json->BeginObject();

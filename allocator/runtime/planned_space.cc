@@ -57,7 +57,7 @@ Bytes BorrowBytes(const DevicePlan& plan, Bytes device_bytes) {
   return bytes;
 }
 
-// Of what is mapped such a part is worth a wait for the device.
+// For what is mapped such a part is worth a wait for the device.
 constexpr Bytes kMuchParts = 16;
 
 // What PyTorch's allocator takes for a small block.
@@ -205,7 +205,7 @@ PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
                      .other = is_known ? std::max(iteration.other, anyway) : 0});
   fits_.store(fit_->fits(), std::memory_order_relaxed);
   if (likeness == Resemblance::Verdict::kGiveUp) return Finding::kUnlike;
-  // Of sizes that vary it is not known whether another plan would hold less, as long as they go on as planned.
+  // For sizes that vary it is not known whether another plan would hold less, as long as they go on as planned.
   const bool needs_less = fit_->HoldsTooMuch() && (fit_->IsSteady() || resemblance_.poor());
   if (fit_->HoldsMoreThanOther() && (needs_less || !iteration.replaceable)) return Finding::kHoldsMore;
   if (likeness == Resemblance::Verdict::kServedAnyway) return Finding::kServedAnyway;

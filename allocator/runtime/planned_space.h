@@ -48,7 +48,7 @@ class PlannedSpace {
   [[nodiscard]] bool IsPlaced(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
     return allocation.pointer != nullptr || requested < least_dynamic_;
   }
-  // Of a size that is no surprise.
+  // For a size that is no surprise.
   [[nodiscard]] bool IsKnownSize(Bytes requested, const PlanEngine::Allocation& allocation) const noexcept {
     return allocation.reason != MissReason::kUnknownSize || varying_.Contain(requested);
   }

@@ -483,7 +483,7 @@ Status Session::WriteSummary() const {
   return WriteFileAtomically(path, StatsJson() + "\n");
 }
 
-// Of runs that kept to their plans: the matches of one that gave its plan up are chance.
+// For runs that kept to their plans: the matches of one that gave its plan up are chance.
 void Session::Impl::WriteObserved() {
   Observed observed;
   std::size_t entries = 0;

@@ -117,7 +117,7 @@ class ArenaSleep {
   Ranges dropped_;     // blocks that sleep and are kept nowhere
   Ranges given_back_;  // chunks as they were, so that they come back in the same sizes
 
-  // Of the step that is under way.
+  // For the step that is under way.
   Figures figures_;
   Ranges blocks_;              // that fall asleep, or wake
   Ranges drops_;               // of these, kept nowhere

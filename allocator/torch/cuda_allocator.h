@@ -50,7 +50,7 @@ class StallocCudaAllocator final : public version::VirtualFunctions {
   [[nodiscard]] GraphPools& graph_pools() noexcept { return graph_pools_; }
   // What NCCL takes of devices is counted from now on, where torch calls it. Once.
   void CountCommunicators();
-  // Of each device that something was allocated on: what no allocator counts, by cause. JSON.
+  // For each device that something was allocated on: what no allocator counts, by cause. JSON.
   [[nodiscard]] std::string UncountedFigures() const;
 
   // Blocks: cuda_allocator.cc

@@ -13,7 +13,7 @@
 namespace stalloc {
 namespace {
 
-// Of those that are recorded here; torch rejects names that nobody knows.
+// For those that are recorded here; torch rejects names that nobody knows.
 std::optional<AllocationHistory::Entry::Action> ActionOf(std::string_view name) {
   using Entry = AllocationHistory::Entry;
   if (name == "alloc") return Entry::ALLOC;

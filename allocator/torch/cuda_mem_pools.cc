@@ -27,7 +27,7 @@ void MemPools::Made(Device device, const Id& id, bool may_plan) {
   }
 }
 
-// Of a graph's pool, which nobody made, nothing is kept.
+// For a graph's pool, which nobody made, nothing is kept.
 void MemPools::Entered(Device device, const Id& id) {
   const std::lock_guard lock(mutex_);
   if (Pool* const pool = Find(device, id); pool != nullptr) ++pool->uses;

@@ -65,7 +65,7 @@ class OomRelay {
 
   void OnNative(const Failure& failure);
 
-  // Of the request that this thread has at the native allocator.
+  // For the request that this thread has at the native allocator.
   static thread_local bool querying_;
   static thread_local bool failed_;
   static thread_local Failure failure_;

@@ -28,7 +28,7 @@ class CombinedStats {
   using DeviceStats = c10::CachingDeviceAllocator::DeviceStats;
 
   enum class Pool : std::uint8_t { kSmall, kLarge };
-  // Of a block: as the native allocator's, up to 1 MiB is small.
+  // For a block: as the native allocator's, up to 1 MiB is small.
   [[nodiscard]] static Pool PoolOfSize(Bytes bytes) noexcept;
 
   // What is looked at only when statistics are read: blocks that are freed but still fenced by another stream. They are

@@ -57,7 +57,7 @@ bool CudaUpstream::IsOutOfMemory(const std::exception_ptr& thrown) const {
   }
 }
 
-// Of all pools but those of live graphs, which the native allocator keeps by itself.
+// For all pools but those of live graphs, which the native allocator keeps by itself.
 void CudaUpstream::ReleaseCached() noexcept {
   const CaptureGate::Passage passage(captures_);
   if (!passage) return;

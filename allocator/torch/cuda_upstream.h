@@ -41,7 +41,7 @@ class CudaUpstream final : public Upstream {
   // Reserved bytes; the peak since the native allocator's peaks were last reset.
   [[nodiscard]] Held HeldBytes() const override;
 
-  // Of pools that have an id: of graphs, and of MemPools that the native allocator serves.
+  // For pools that have an id: of graphs, and of MemPools that the native allocator serves.
   [[nodiscard]] Bytes HeldApart(Bytes live) const override;
 
   // Before the first request; null (at first): nothing is ever captured.

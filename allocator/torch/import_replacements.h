@@ -21,7 +21,7 @@ class ImportReplacements {
   }
   [[nodiscard]] const ImportTable& last() const { return tables_.back(); }
 
-  // Of the library that was read last: `real` is what it imports, `ours` is to come in its place. Error: it does not
+  // For the library that was read last: `real` is what it imports, `ours` is to come in its place. Error: it does not
   // import it.
   template <typename Function>
   Status Want(const char* symbol, Function*& real, Function* ours) {

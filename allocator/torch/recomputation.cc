@@ -30,7 +30,7 @@ Autograd FindAutograd() noexcept {
   return found;
 }
 
-// Of the backward pass that the thread was in last.
+// For the backward pass that the thread was in last.
 thread_local int t_pass = -1;
 thread_local std::size_t t_own_hooks = 0;  // in place around it, as far as was seen
 

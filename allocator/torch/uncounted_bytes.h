@@ -27,7 +27,7 @@ class UncountedBytes {
     c10::DeviceIndex device = 0;
     std::int64_t bytes = 0;  // taken of the device, by any process, that no allocator of this process counts
   };
-  // Of the calling thread's current device; nullopt: cannot be known now. Does not throw.
+  // For the calling thread's current device; nullopt: cannot be known now. Does not throw.
   using Measure = std::function<std::optional<Sample>()>;
 
   explicit UncountedBytes(Measure measure) : measure_(std::move(measure)) {}

@@ -15,7 +15,7 @@
 
 namespace stalloc {
 
-// Of blocks of that type of device, from now on and for the life of the process. Once. The session must outlive it.
+// For blocks of that type of device, from now on and for the life of the process. Once. The session must outlive it.
 void RecordUses(Session* session, c10::DeviceType device);
 
 }  // namespace stalloc

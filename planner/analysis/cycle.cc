@@ -102,7 +102,7 @@ class CycleFinder {
     return lacks_end || cut || static_cast<double>(Requests(last)) < share * static_cast<double>(least);
   }
 
-  // Of iterations a period apart. The first iteration takes part only if there are no others.
+  // For iterations a period apart. The first iteration takes part only if there are no others.
   std::uint32_t FirstOfPairs(std::uint32_t period) const { return cycle_.complete > period + 1 ? 1 : 0; }
   std::uint32_t Pairs(std::uint32_t period) const { return cycle_.complete - period - FirstOfPairs(period); }
   double MeanLikeness(std::uint32_t period) const {

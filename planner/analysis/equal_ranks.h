@@ -12,7 +12,7 @@ namespace stalloc::planner {
 
 using TraceKey = ContentHash::Value;
 
-// Of all that the analysis reads of a trace. Times, the fingerprint, ordinals of devices, handles of streams and
+// For all that the analysis reads of a trace. Times, the fingerprint, ordinals of devices, handles of streams and
 // addresses do not count: they are each rank's own. How the blocks of a pool lie relative to each other does.
 [[nodiscard]] TraceKey KeyOfTrace(const TracedRank& traced);
 

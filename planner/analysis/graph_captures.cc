@@ -59,7 +59,7 @@ class CaptureFinder {
     }
   }
 
-  // Of the launched graph, the last one.
+  // For the launched graph, the last one.
   void TakeLaunch(std::uint64_t event, std::uint32_t number) {
     const auto rows = rows_.find(number);
     if (rows == rows_.end()) return;

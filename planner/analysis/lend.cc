@@ -262,7 +262,7 @@ void RemoveBlocks(const std::vector<bool>& gone, Timeline* timeline) {
   for (std::uint32_t& twin : timeline->twins) renumber(&twin);
 }
 
-// Of these pools only those that something lies in.
+// For these pools only those that something lies in.
 Lending LendingOf(std::vector<LentRequest> requests, const std::vector<LentPool>& pools) {
   std::vector<Offset> ends;
   for (const LentPool& pool : pools) ends.push_back((ends.empty() ? 0 : ends.back()) + pool.bytes);

@@ -7,7 +7,7 @@
 //          +------+--------------> ticks of the timeline
 //                 first capture
 //
-// Of blocks without a place only what the device needs with them counts. Pure.
+// For blocks without a place only what the device needs with them counts. Pure.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ class LendableFinder {
     Offset begin = 0;
   };
 
-  // Of those that are known and in which a launched graph has something.
+  // For those that are known and in which a launched graph has something.
   void PlacePools() {
     std::map<std::uint32_t, TracedPool> pools = FindTracedPools(device_);
     Offset begin = 0;

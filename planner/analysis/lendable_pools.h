@@ -32,7 +32,7 @@ struct TracedPool {
 [[nodiscard]] std::map<std::uint32_t, TracedPool> FindTracedPools(const DeviceTrace& device);
 
 struct LendablePools {
-  // Of a graph's carried blocks those that one other graph takes.
+  // For a graph's carried blocks those that one other graph takes.
   struct Gift {
     std::uint32_t taker = 0;  // capture
     ByteRanges bytes;

@@ -86,7 +86,7 @@ struct DeviceTrace {
   [[nodiscard]] std::uint32_t PoolOf(std::uint32_t allocation) const {
     return allocation < pools.size() ? pools[allocation] : 0;
   }
-  // Of a captured allocation; 0: not known.
+  // For a captured allocation; 0: not known.
   [[nodiscard]] std::uint64_t AddressOf(std::uint32_t allocation) const {
     const auto found = std::ranges::lower_bound(addresses, allocation, {}, &BlockAddress::allocation);
     return found != addresses.end() && found->allocation == allocation ? found->address : 0;
@@ -114,7 +114,7 @@ class LifetimeBuilder {
     Segmentation segmentation;
     std::vector<DeviceTrace> devices;  // those that have an allocation, ascending
   };
-  // Of `head` streams, named tensors and inputs of layers are looked at.
+  // For `head` streams, named tensors and inputs of layers are looked at.
   [[nodiscard]] Lifetimes Finish(const Trace& head);
 
  private:

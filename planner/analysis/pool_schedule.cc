@@ -44,7 +44,7 @@ class Scheduler {
   }
 
  private:
-  // Of launches, by capture; then of their gifts; then all.
+  // For launches, by capture; then of their gifts; then all.
   void TakeBytes() {
     std::vector<ByteRanges>& needed = schedule_.needed;
     for (const LendablePools::Graph& graph : pools_.graphs) needed.push_back(graph.needs);
@@ -136,7 +136,7 @@ class Scheduler {
     return cycle[at].gap.begin + model_.length();
   }
 
-  // Of graphs that the cycle does not launch: what is still needed in it is for good.
+  // For graphs that the cycle does not launch: what is still needed in it is for good.
   void TakeGiftsFromBefore(const std::vector<bool>& launched) {
     const std::uint64_t begin = segmentation_.segments[model_.cycle.warmup + 1].begin_event;
     for (std::size_t i = 0; i < pools_.launches.size() && pools_.launches[i].event < begin; ++i) {

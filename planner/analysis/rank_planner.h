@@ -52,7 +52,7 @@ class RankPlanner {
 
   // False: nothing to solve, for it was not requested or is impossible; Finish({}) says why.
   [[nodiscard]] bool HasProblem() const;
-  // Of all devices together.
+  // For all devices together.
   [[nodiscard]] ProblemKey Key() const;
   [[nodiscard]] RankPacking Solve(Solver& solver) const;
 

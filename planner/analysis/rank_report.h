@@ -22,7 +22,7 @@
 
 namespace stalloc::planner {
 
-// Of live bytes at the peak, by what the block is to the plan.
+// For live bytes at the peak, by what the block is to the plan.
 enum class PeakClass : std::uint8_t {
   kSetUp,   // persistent, allocated before the first iteration: mostly weights
   kWarmup,  // persistent, allocated in an iteration: mostly optimizer state and gradient buffers
@@ -171,7 +171,7 @@ struct DeviceReport {
   [[nodiscard]] double EfficiencyAt(Bytes held) const {
     return held == 0 ? 0.0 : static_cast<double>(peak.live_bytes) / static_cast<double>(held);
   }
-  // Of the traced run; 0 if not recorded, or too seldom to have seen the peak.
+  // For the traced run; 0 if not recorded, or too seldom to have seen the peak.
   [[nodiscard]] double traced_efficiency() const {
     return held_peak_bytes < peak.live_bytes ? 0.0 : EfficiencyAt(held_peak_bytes);
   }

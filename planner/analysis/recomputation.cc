@@ -43,7 +43,7 @@ class RangeFinder {
     gap_.clear();
   }
 
-  // Of what was alive where the gap began, more than half is alive where it ends. Blocks that are freed by then are
+  // For what was alive where the gap began, more than half is alive where it ends. Blocks that are freed by then are
   // never looked at again.
   [[nodiscard]] bool OutlivesTheGap(std::uint64_t end_event) {
     if (gap_.empty()) return true;

@@ -124,7 +124,7 @@ class Player {
 
   [[nodiscard]] bool IsLent(std::uint32_t index) const { return !replay_.lent.empty() && replay_.lent[index]; }
 
-  // Of where the block lies.
+  // For where the block lies.
   [[nodiscard]] Bytes& LiveOf(std::uint32_t index) {
     if (IsLent(index)) return lent_live_;
     return places_[index] == kNoSlot ? upstream_ : arena_live_;
@@ -153,7 +153,7 @@ class Player {
                                                    lent.offset + lent.capacity, ")"));
   }
 
-  // Of an entry that is lent, and fits.
+  // For an entry that is lent, and fits.
   absl::Status ServeLent(std::uint32_t index, std::uint32_t number) {
     const Allocation& allocation = device_.allocations[index];
     SegmentReplay& counts = replay_.segments[allocation.segment];

@@ -61,7 +61,7 @@ class Worths {
     return static_cast<double>(position) / static_cast<double>(size);
   }
 
-  // Of the whole run, from 0 to 1.
+  // For the whole run, from 0 to 1.
   struct Places {
     std::vector<double> left;
     std::vector<double> right;

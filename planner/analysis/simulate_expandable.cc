@@ -96,7 +96,7 @@ ExpandableSimulation::BlockId ExpandableSimulation::FindRange(Bytes bytes, const
   return pool.unmapped.rbegin()->second;  // a range is larger than anything that is requested
 }
 
-// Of an unmapped block, as many pages as `bytes` need; the rest stays unmapped.
+// For an unmapped block, as many pages as `bytes` need; the rest stays unmapped.
 void ExpandableSimulation::MapFirst(Bytes bytes, BlockId id, Pool* pool) {
   const Bytes mapped = std::min(RoundUp(bytes, pool->page), blocks_[id].bytes);
   pool->unmapped.erase(blocks_[id].address);

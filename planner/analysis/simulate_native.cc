@@ -26,7 +26,7 @@ NativeSimulation::BlockId NativeSimulation::Allocate(Bytes bytes, const Simulate
 
 void NativeSimulation::Free(BlockId block) { blocks_.Free(block, &pools_[blocks_[block].pool].free); }
 
-// Of whole segments.
+// For whole segments.
 void NativeSimulation::EmptyCaches() {
   for (Pool& pool : pools_) {
     if (pool.captured) continue;

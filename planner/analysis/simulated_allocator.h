@@ -46,7 +46,7 @@ class SimulatedAllocator {
   virtual void Free(BlockId block) = 0;
   // What is free goes back to the device, as far as no block lives there; not of graphs' pools.
   virtual void EmptyCaches() = 0;
-  // Of the device.
+  // For the device.
   [[nodiscard]] virtual Bytes held_bytes() const = 0;
 };
 

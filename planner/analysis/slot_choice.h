@@ -47,7 +47,7 @@ struct SlotChoice {
   [[nodiscard]] bool GivesSlotTo(Bytes max_bytes, Bytes small_bytes) const {
     return policy == SlotPolicy::kTemplate || policy == SlotPolicy::kLargest || max_bytes < small_bytes;
   }
-  // Of the slot of a request that is given one. A multiple of kBlockAlignment.
+  // For the slot of a request that is given one. A multiple of kBlockAlignment.
   [[nodiscard]] Bytes CapacityOf(EntryClass entry_class, Bytes bytes, Bytes max_bytes, Bytes small_bytes) const {
     if (entry_class != EntryClass::kDynamic) {
       return bytes;

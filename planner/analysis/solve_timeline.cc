@@ -79,7 +79,7 @@ bool IsEnough(Work work, const Timeline& timeline) {
   return work >= WorkOfFirstPacking(timeline.problem.blocks.size());
 }
 
-// Of the unrolled timeline's blocks. What need not have several places is packed as one block first: that is less to
+// For the unrolled timeline's blocks. What need not have several places is packed as one block first: that is less to
 // search, and keeps the plan small.
 SolvedPacking SolveInTurns(const Timeline& unrolled, PackingOptions options, Solver& solver) {
   if (!options.solve.passes.Have(PackingPass::kJoinLoose)) return Solve(unrolled, options, solver);

@@ -21,7 +21,7 @@ struct TracedRank {
 // Ends the reading; `head.events` is dropped.
 [[nodiscard]] TracedRank FinishReading(LifetimeBuilder lifetimes, Trace head);
 
-// Of a trace that is there as a whole. Errors as LifetimeBuilder::Take.
+// For a trace that is there as a whole. Errors as LifetimeBuilder::Take.
 [[nodiscard]] absl::StatusOr<TracedRank> TakeTrace(const Trace& trace);
 
 }  // namespace stalloc::planner

@@ -16,7 +16,7 @@ struct MarkFindings {
 
 [[nodiscard]] MarkFindings MissingMarks(const MarkCensus& census);
 
-// Of a run whose requests vary from iteration to iteration and whose passes nothing marks.
+// For a run whose requests vary from iteration to iteration and whose passes nothing marks.
 inline constexpr const char* kVariesWithoutPasses =
     "requests vary between iterations and no micro-batch marks distinguish passes: with stalloc.microbatch() around "
     "each "

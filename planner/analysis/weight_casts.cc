@@ -131,7 +131,7 @@ class CastFinder {
     return block + 1 < device_.allocations.size() && At(block + 1).event < At(block).free_event;
   }
 
-  // Of one backward pass, which has these `gradients` of casts: as many casts, but for those that are there from
+  // For one backward pass, which has these `gradients` of casts: as many casts, but for those that are there from
   // before.
   void TakeCastsOf(const Blocks& gradients, Blocks waiting, Blocks recomputed, Blocks* taken) {
     const std::uint32_t begin = At(gradients.front()).event;

@@ -9,7 +9,7 @@
 //   its gradient                     |-------|
 //   the weight's gradient                   |----------------
 //
-// Of each such size the forward pass before has as many casts as there are weights. Where more blocks are as large, so
+// For each such size the forward pass before has as many casts as there are weights. Where more blocks are as large, so
 // many of them are taken: those that outlive the backward pass, if an open autocast keeps all, else those that go with
 // a gradient, and then those that go last before the pass. A later micro-batch adds to the gradient: its
 // block of twice the bytes has no name and goes, and counts with the casts. Where the gradients of other casts (of a

@@ -182,7 +182,7 @@ int PlanAndTell(const RunDirectory& directory, const std::vector<std::uint32_t>&
   return ok ? kExitOk : kExitBadInput;
 }
 
-// Of the process that calls, and what it starts; it never becomes less.
+// For the process that calls, and what it starts; it never becomes less.
 void BeNice(int niceness) {
   if (niceness > getpriority(PRIO_PROCESS, 0)) (void)setpriority(PRIO_PROCESS, 0, niceness);
 }

@@ -24,7 +24,7 @@ class RunDirectory {
   [[nodiscard]] std::string TracePath(std::uint32_t rank) const;        // trace/rank00000.trace
   [[nodiscard]] std::string PlanPath(std::uint32_t rank) const;         // output/plan/rank00000.plan
   [[nodiscard]] std::string RunningPlanPath(std::uint32_t rank) const;  // output/plan/rank00000.running.plan
-  // Of what the run requests, which the package counts: output/plan/rank00000.signature.json
+  // For what the run requests, which the package counts: output/plan/rank00000.signature.json
   [[nodiscard]] std::string SignaturePath(std::uint32_t rank) const;
   [[nodiscard]] std::string ObservedPath(std::uint32_t rank) const;  // output/observed/rank00000.observed
   // output/trace_analysis/rank00000.<extension>

@@ -175,7 +175,7 @@ absl::StatusOr<std::string> Session::Answer(const std::string& line) {
       absl::StrCat("request: expected view, traced, cost, seconds, search, play, plan or period, found '", name, "'"));
 }
 
-// Of a history that is no trace yet.
+// For a history that is no trace yet.
 absl::StatusOr<std::string> Session::Period(JsonObject* request) {
   const auto bytes = [&](const char* key) {
     const std::vector<double> numbers = request->Numbers(key);
@@ -345,7 +345,7 @@ absl::StatusOr<std::string> Session::Cost(JsonObject* request) {
   return json.Take();
 }
 
-// Of steps with these loads, all with one choice.
+// For steps with these loads, all with one choice.
 absl::StatusOr<std::string> Session::Seconds(JsonObject* request) {
   const absl::StatusOr<Device*> device = DeviceOf(request);
   if (!device.ok()) return device.status();
@@ -372,7 +372,7 @@ absl::StatusOr<std::string> Session::Seconds(JsonObject* request) {
   return json.Take();
 }
 
-// Of each of "sizes" by itself; those run side by side.
+// For each of "sizes" by itself; those run side by side.
 absl::StatusOr<std::string> Session::Search(JsonObject* request) {
   const absl::StatusOr<Device*> device = DeviceOf(request);
   if (!device.ok()) return device.status();

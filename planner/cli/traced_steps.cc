@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<WatchedStep>> ReadWatched(const std::string& path, co
   return found;
 }
 
-// Of other ranks of the run, whose files lie next to the trace's.
+// For other ranks of the run, whose files lie next to the trace's.
 std::vector<std::string> OtherRanks(const std::string& own) {
   static const std::regex name(R"(rank.*\.steps\.json)");
   std::vector<std::string> found;

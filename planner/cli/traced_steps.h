@@ -32,7 +32,7 @@ struct TracedSteps {
 // All is empty where there are no files. Errors name the file.
 [[nodiscard]] absl::StatusOr<TracedSteps> ReadTracedSteps(const std::string& trace, const SizesOfTrace& sizes);
 
-// Of a traced run and, where there is one, of the same program with another micro-batch.
+// For a traced run and, where there is one, of the same program with another micro-batch.
 struct StepsOfRun {
   std::vector<TracedSteps> traces;
   bool together = false;  // attention takes packed rows of a micro-batch for one row

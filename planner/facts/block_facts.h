@@ -26,7 +26,7 @@ struct TraceClock {
 
   // Takes the events that `trace` holds as the next ones of the file.
   void Take(const Trace& trace);
-  // Of the last event; 0 without one.
+  // For the last event; 0 without one.
   [[nodiscard]] std::int64_t end_ns() const { return time_ns.empty() ? 0 : time_ns.back(); }
 };
 

@@ -13,7 +13,7 @@ namespace stalloc::planner {
 
 class BlockNames {
  public:
-  // Of the tensors in one block, by their places.
+  // For the tensors in one block, by their places.
   struct Row {
     std::uint32_t first = 0;  // index into Trace::texts
     std::uint32_t count = 0;  // 0: no tensor in the block is named

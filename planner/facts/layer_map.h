@@ -22,7 +22,7 @@ struct LayerEdge {
   std::uint32_t name = 0;  // index into LayerMap::names
   Pass pass = Pass::kNone;
   bool begin = false;
-  // Of the end of a forward pass: 1 + the units of 512 bytes of its output that its own backward pass keeps; -1: there
+  // For the end of a forward pass: 1 + the units of 512 bytes of its output that its own backward pass keeps; -1: there
   // are no gradients; 0: not known.
   std::int32_t index = 0;
   std::int32_t inputs = 0;  // of the same: 0, kLayerInputsTold or kLayerCachesTold

@@ -29,7 +29,7 @@ struct PeakView {
 
 [[nodiscard]] PeakView GroupPeak(const DeviceFacts& facts, std::size_t most_groups);
 
-// Of the whole run: blocks of one size, class, layer, role (phase without its iteration) and stack.
+// For the whole run: blocks of one size, class, layer, role (phase without its iteration) and stack.
 struct RunGroup {
   Bytes bytes = 0;
   MemoryClass memory_class = MemoryClass::kOther;

@@ -13,7 +13,7 @@
 namespace stalloc::planner {
 namespace {
 
-// Of a kind whose number of blocks stays (a tensor that is replaced by a longer one): sizes of data vary by chance,
+// For a kind whose number of blocks stays (a tensor that is replaced by a longer one): sizes of data vary by chance,
 // too.
 constexpr std::size_t kRisesOfSizes = kLeakRises + 2;
 constexpr std::size_t kFirstJudged = 2;  // segment: the second iteration

@@ -37,7 +37,7 @@ struct Leak {
   double bytes = 0;         // more in an iteration
 };
 
-// Of the peak's iteration: blocks of passes that are made all through it and stay until its end. A graph that is
+// For the peak's iteration: blocks of passes that are made all through it and stay until its end. A graph that is
 // carried along, or several iterations that nobody marks: a forward pass is only a part of one, and its blocks go one
 // by one.
 struct GrowthInside {

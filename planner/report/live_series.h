@@ -16,7 +16,7 @@ struct LivePoint {
   BytesByClass by_class{};
 };
 
-// Of events [begin, end), in at most 2 x `stretches` points, ascending; the first is the state at `begin`.
+// For events [begin, end), in at most 2 x `stretches` points, ascending; the first is the state at `begin`.
 // REQUIRES: stretches > 0.
 [[nodiscard]] std::vector<LivePoint> SampleLive(const DeviceFacts& facts, std::uint64_t begin, std::uint64_t end,
                                                 std::size_t stretches);

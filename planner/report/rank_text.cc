@@ -82,7 +82,7 @@ std::string HeldText(const DeviceReport& device) {
   return table.Render() + GraphsText(device);
 }
 
-// Of an allocation that repeats in every layer one line is enough.
+// For an allocation that repeats in every layer one line is enough.
 bool LooksLike(const PeakBlock& left, const PeakBlock& right) {
   return left.bytes == right.bytes && left.memory_class == right.memory_class &&
          left.allocated_in == right.allocated_in && left.freed_in == right.freed_in;

@@ -16,7 +16,7 @@
 namespace stalloc::planner {
 namespace {
 
-// Of the template, or of the last iteration where none was chosen.
+// For the template, or of the last iteration where none was chosen.
 std::string RequestsPerIteration(const DeviceReport& device) {
   if (device.segments.size() < 2) {
     return "-";
@@ -47,7 +47,7 @@ void AddDevice(const RankOutcome& outcome, const DeviceReport& device, TextTable
                  FormatShare(device.traced_efficiency()), FormatSeconds(outcome.seconds)});
 }
 
-// Of each rank that others are equal to, a line.
+// For each rank that others are equal to, a line.
 std::string EqualRanksText(const std::vector<RankOutcome>& outcomes) {
   std::map<std::uint32_t, std::vector<std::uint32_t>> equal;
   for (const RankOutcome& outcome : outcomes) {
@@ -61,7 +61,7 @@ std::string EqualRanksText(const std::vector<RankOutcome>& outcomes) {
   return text;
 }
 
-// Of the rank and device that needs most.
+// For the rank and device that needs most.
 std::string WorthOfMost(const std::vector<RankOutcome>& outcomes) {
   const RankReport* of_rank = nullptr;
   const DeviceReport* most = nullptr;

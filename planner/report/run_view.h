@@ -15,7 +15,7 @@
 
 namespace stalloc::planner {
 
-// Of the same program with another micro-batch.
+// For the same program with another micro-batch.
 struct OtherRun {
   const TracedRank* traced = nullptr;
   const TraceClock* clock = nullptr;

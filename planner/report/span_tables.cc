@@ -39,7 +39,7 @@ class LayerTable {
     std::int64_t begin_ns = 0;
   };
 
-  // Of a Visit or a LayerRow.
+  // For a Visit or a LayerRow.
   template <typename Peak>
   static void Raise(Bytes live, const BytesByClass& by_class, Peak* peak) {
     if (live <= peak->peak_live) return;

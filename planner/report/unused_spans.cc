@@ -30,7 +30,7 @@ std::uint64_t IterationEvents(const DeviceFacts& facts) {
   return (facts.events - first->begin_event) / spans.back().segment;
 }
 
-// Of a use: needed after the event before it.
+// For a use: needed after the event before it.
 std::uint32_t NeededBehind(const BlockUses::Use& use) { return use.event == 0 ? 0 : use.event - 1; }
 
 // Live bytes after each event, and the run's peak if some spans were not there.

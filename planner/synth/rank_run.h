@@ -30,7 +30,7 @@ class RankRun {
   void StepOptimizer();
   [[nodiscard]] ChunkRun MakeChunk(std::uint32_t chunk, Bytes tokens);
   [[nodiscard]] std::vector<Bytes> Weights() const;
-  // Of this rank's pipeline, over all stages and chunks.
+  // For this rank's pipeline, over all stages and chunks.
   [[nodiscard]] bool IsFirst(std::uint32_t chunk) const { return options_.stage == 0 && chunk == 0; }
   [[nodiscard]] bool IsLast(std::uint32_t chunk) const {
     return options_.stage == options_.stages - 1 && chunk == options_.chunks - 1;

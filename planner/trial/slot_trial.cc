@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostHeldOut = 2;
-// Of one trial: which candidate is better shows long before the last ten-thousandth of its height is found.
+// For one trial: which candidate is better shows long before the last ten-thousandth of its height is found.
 constexpr Work kMostPackingWork = kWorkPerSecond;
 // At most this part of the work is spent on trials.
 constexpr Work kTrialShare = 2;
@@ -100,7 +100,7 @@ class Costs {
     for (std::uint32_t i = first; i < last; ++i) requests += device_.segments[i].allocations.size();
     return requests;
   }
-  // Of a plan of this cycle, its prologue included.
+  // For a plan of this cycle, its prologue included.
   [[nodiscard]] std::size_t Entries(const Cycle& cycle) const { return Requests(0, cycle.warmup + 1 + cycle.period); }
 
   const DeviceTrace& device_;

@@ -89,7 +89,7 @@ void AddRecomputations(const DeviceFacts& facts, const EditPlayer& player, std::
   }
 }
 
-// Of blocks that belong to it: what is live at the peak, and what was allocated in the peak's iteration.
+// For blocks that belong to it: what is live at the peak, and what was allocated in the peak's iteration.
 void MeasureBlocks(const DeviceFacts& facts, std::uint64_t peak_event, std::uint32_t peak_segment,
                    Alternative* alternative) {
   for (std::size_t i = 0; i < facts.blocks.size(); ++i) {

@@ -26,7 +26,7 @@ struct WatchedStep {
   std::vector<double> seconds;    // by part
   std::vector<KernelTimes> busy;  // by part
 
-  // Of all parts.
+  // For all parts.
   [[nodiscard]] KernelTimes Whole() const;
   // Each kernel took as long as on the rank where it took least: others waited, or had lower clocks. `others`: what
   // other ranks did in this step; one that did not do the same says nothing.
@@ -43,7 +43,7 @@ class DeviceModel {
 
   // A step. `again`: of what is recomputed: where the device has most to do, there are the passes.
   [[nodiscard]] double Seconds(const Load& load, const Terms& again = {}) const;
-  // Of a step, 0 to 1: of the parts that the host bounds.
+  // For a step, 0 to 1: of the parts that the host bounds.
   [[nodiscard]] double HostShare(const Load& load) const;
   // Micro-batches of the steps that were watched.
   [[nodiscard]] double count() const { return count_; }

@@ -3,7 +3,7 @@
 //
 // Units are taken one by one, each time the one whose bytes at the peak cost least; where the peak moves, the next one
 // is chosen for where it is then. Of layers that are called alike the first to run is taken first: it is away longest.
-// Of those that are offloaded, it is so many layers on as their copies take: copies that fit between two cost nothing.
+// For those that are offloaded, it is so many layers on as their copies take: copies that fit between two cost nothing.
 // Then each is given back that is not needed any more. Every kind of layers alone, as many of them as it takes, is
 // tried as well; the cheapest of all is the result.
 #pragma once

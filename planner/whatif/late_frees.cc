@@ -41,9 +41,9 @@ class PhaseEnds {
     }
   }
 
-  // Of the backward pass of the forward pass's micro-batch and chunk.
+  // For the backward pass of the forward pass's micro-batch and chunk.
   [[nodiscard]] std::uint64_t OwnBackward(std::uint32_t phase) const { return backward_[phase]; }
-  // Of the last optimizer's part in the phase's iteration.
+  // For the last optimizer's part in the phase's iteration.
   [[nodiscard]] std::uint64_t Optimizer(std::uint32_t phase) const { return optimizer_[phase]; }
   // The same, or of the iteration where no mark shows the optimizer's; kNever of the last one, and of a set-up
   // without an optimizer's part.

@@ -56,7 +56,7 @@ void LayerInputs::TakeTraced(std::uint32_t block, std::size_t visit, std::map<st
   if (facts_.device.allocations[block].event < visits_[visit].forward_begin) {
     traced_[visit].push_back(block);
   } else if (visits_[visit].inputs == kLayerCachesTold) {
-    // Of several the outermost one: visits are ascending, outer ones first.
+    // For several the outermost one: visits are ascending, outer ones first.
     const auto known = made_by->try_emplace(block, visit).first;
     known->second = std::min(known->second, visit);
   }

@@ -15,7 +15,7 @@ namespace {
 constexpr Bytes kNoticed = 1000;         // what is a lower share of the peak than one in so many makes no difference
 constexpr Bytes kGeneratorState = 5056;  // torch's CPU generator, which a checkpoint keeps
 
-// Of a unit's forward passes in one iteration.
+// For a unit's forward passes in one iteration.
 struct SegmentSums {
   Bytes away = 0;
   std::int64_t ns = 0;

@@ -48,10 +48,10 @@ enum class Inputs : std::uint8_t { kPossible, kTraced };
 struct UnitChoice {
   std::vector<UnitUse> uses;  // by unit
   bool state_offloaded = false;
-  // Of a run without accumulation: its iterations are the last of several micro-batches, and gradients of those before
+  // For a run without accumulation: its iterations are the last of several micro-batches, and gradients of those before
   // are there from the beginning.
   bool accumulated = false;
-  // Of a run with accumulation: its iterations have the first of their micro-batches alone.
+  // For a run with accumulation: its iterations have the first of their micro-batches alone.
   bool single = false;
 
   bool operator==(const UnitChoice&) const = default;
@@ -71,7 +71,7 @@ class LayerUnits {
   [[nodiscard]] UnitChoice Nothing() const {
     return {std::vector<UnitUse>(units_.size(), UnitUse::kAsItWas), false, false, false};
   }
-  // Of units that hold no other one.
+  // For units that hold no other one.
   [[nodiscard]] RunEdit EditOf(const UnitChoice& choice, Inputs inputs = Inputs::kPossible) const;
 
   // Of a unit: what is away at the event, what is away in the iteration, and whether the event is in its forward pass.
@@ -79,7 +79,7 @@ class LayerUnits {
   [[nodiscard]] Bytes AwayIn(std::size_t unit, std::uint32_t segment) const;
   [[nodiscard]] bool IsInForward(std::size_t unit, std::uint64_t event) const;
 
-  // Of the last traced iteration, with the choice's offloaded layers.
+  // For the last traced iteration, with the choice's offloaded layers.
   [[nodiscard]] std::vector<OffloadTrip> TripsOf(const UnitChoice& choice) const;
 
   // `parts`, by allocation, are of micro-batches after the first one of their step, which is so many times as large:

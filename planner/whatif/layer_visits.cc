@@ -18,7 +18,7 @@ struct PassRange {
   std::int32_t inputs = 0;
 };
 
-// Of one layer in one micro-batch.
+// For one layer in one micro-batch.
 struct LayerPasses {
   std::vector<PassRange> forward;
   std::vector<PassRange> backward;

@@ -41,7 +41,7 @@ class LossFinder {
   LossFinder(const DeviceFacts& facts, const std::vector<std::vector<std::uint32_t>>& blocks)
       : facts_(facts), spans_(facts.phases.spans()), blocks_(blocks) {}
 
-  // Of each loss the ways in which it may be bounded, the likeliest first.
+  // For each loss the ways in which it may be bounded, the likeliest first.
   [[nodiscard]] std::vector<std::vector<Loss>> Find() const {
     std::vector<std::vector<Loss>> losses;
     for (std::uint32_t i = 0; i < spans_.size(); ++i) {

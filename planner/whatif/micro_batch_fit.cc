@@ -24,7 +24,7 @@ bool IsOfTheModel(const BlockFact& fact) {
          fact.memory_class == MemoryClass::kOptimizerState;
 }
 
-// Of what varies from iteration to iteration, as the tokens of an expert do, no two runs have the same.
+// For what varies from iteration to iteration, as the tokens of an expert do, no two runs have the same.
 bool HasPartner(const BlockFact& fact) { return !IsOfTheModel(fact) && fact.memory_class != MemoryClass::kDynamic; }
 
 // The requests of each phase that may have a partner, in order; what is in no script takes no part.

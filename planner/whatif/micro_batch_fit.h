@@ -18,7 +18,7 @@ namespace stalloc::planner {
 
 struct MicroBatchFit {
   std::vector<BlockPart> parts;  // by allocation of the first trace
-  // Of what is live at the first trace's peak:
+  // For what is live at the first trace's peak:
   Bytes unpaired_bytes = 0;
   Bytes fixed_bytes = 0;         // in blocks that are as large in both, and of the model
   Bytes proportional_bytes = 0;  // in blocks that grow as the micro-batch does, within 512 bytes

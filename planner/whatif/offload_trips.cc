@@ -21,7 +21,7 @@ bool IsNumber(absl::string_view part) {
   return !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit);
 }
 
-// Of a layer's path: what its stations are called but for their last part, and how many parts they have. A path begins
+// For a layer's path: what its stations are called but for their last part, and how many parts they have. A path begins
 // with the model's class.
 struct StationsOf {
   std::string holder;

@@ -15,7 +15,7 @@
 
 namespace stalloc::planner {
 
-// Of a visit: until and from when its blocks are on the device.
+// For a visit: until and from when its blocks are on the device.
 struct OffloadPlace {
   std::uint64_t gone = 0;
   std::uint64_t back = 0;

@@ -87,7 +87,7 @@ class EditedTrace {
  private:
   static constexpr std::uint64_t kGone = ~std::uint64_t{0};
 
-  // Of a block, its place in now_: traced blocks by their number in the file.
+  // For a block, its place in now_: traced blocks by their number in the file.
   [[nodiscard]] std::size_t PlaceOf(std::uint32_t block) const {
     const std::size_t count = device_.allocations.size();
     return block < count ? trace_.events[device_.allocations[block].event].allocation

@@ -59,12 +59,12 @@ class StepCost {
   [[nodiscard]] double Seconds(const Load& load, const ChoiceSeconds& choice = {}) const;
   // Whether a step may take longer than Seconds says: the host bounds those that were traced.
   [[nodiscard]] bool AtLeast(const Load& load) const;
-  // Of a step, 0 to 1: of the parts that the host bounds; absent where the device was not watched.
+  // For a step, 0 to 1: of the parts that the host bounds; absent where the device was not watched.
   [[nodiscard]] std::optional<double> HostShare(const Load& load) const;
 
  private:
   [[nodiscard]] double With(const Load& load, double growing, double fixed, const Terms& again) const;
-  // Of a micro-batch; absent where not all are known.
+  // For a micro-batch; absent where not all are known.
   [[nodiscard]] std::optional<Terms> Again(const std::vector<std::string>& layers) const;
   void TakeFreeSteps(const TracedTimes& traced);
   void TakeLayers(const TracedTimes& traced);

@@ -11,7 +11,7 @@
 
 namespace stalloc::planner {
 
-// Of a micro-batch. Sizes are multiples of the largest that was traced.
+// For a micro-batch. Sizes are multiples of the largest that was traced.
 struct Terms {
   double always = 0;
   double growing = 0;
@@ -39,7 +39,7 @@ struct Load {
 
   [[nodiscard]] std::vector<Part> MicroBatches() const;
 };
-// Of a step with these micro-batches. `rows`: of each, over those of the largest traced one.
+// For a step with these micro-batches. `rows`: of each, over those of the largest traced one.
 [[nodiscard]] Load LoadOf(const std::vector<double>& sizes, double rows = 1);
 
 // Something that took so long for a load.

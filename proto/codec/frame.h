@@ -12,7 +12,7 @@
 
 namespace stalloc {
 
-// Of both messages. A reader refuses any other: see "Versions" in FORMAT.md.
+// For both messages. A reader refuses any other: see "Versions" in FORMAT.md.
 inline constexpr std::uint32_t kTraceFormatVersion = 1;
 inline constexpr std::uint32_t kPlanFormatVersion = 1;
 

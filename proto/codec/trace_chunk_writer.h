@@ -47,9 +47,9 @@ struct TraceChunk {
   }
   void AppendRow(EventKind row_kind, std::uint64_t row_subject, std::uint64_t row_value, std::uint32_t row_stream,
                  std::uint32_t row_thread, std::int64_t row_time_delta_ns, std::uint32_t row_flags);
-  // Of the row that was appended last. REQUIRES: stack_plus_one > 0.
+  // For the row that was appended last. REQUIRES: stack_plus_one > 0.
   void SetStack(std::uint32_t row_stack_plus_one);
-  // Of the row that was appended last, if that is a captured allocation's. 0: not known.
+  // For the row that was appended last, if that is a captured allocation's. 0: not known.
   void SetAddress(std::uint64_t address);
   // Empties the columns and keeps their memory; the next chunk starts where this one ended.
   void StartNext();

@@ -33,7 +33,7 @@ class TraceReader {
   // returns it.
   [[nodiscard]] absl::StatusOr<bool> ReadChunk(Trace* trace);
 
-  // Of the chunk that was read last; empty where uses were not recorded. There may be several for each event, so they
+  // For the chunk that was read last; empty where uses were not recorded. There may be several for each event, so they
   // are handed out a chunk at a time, and a Trace does not keep them.
   [[nodiscard]] const std::vector<BlockUse>& uses() const;
 

@@ -138,7 +138,7 @@ std::string TraceRows::TakeCalls(const proto::StackCalls& message, std::vector<S
   return {};
 }
 
-// Of what the file's rows so far, and those of the chunk in hand, refer to.
+// For what the file's rows so far, and those of the chunk in hand, refer to.
 std::string TraceRows::TakeTensors(const proto::NamedTensors& message, std::vector<NamedTensor>* tensors) const {
   const int count = message.allocation_size();
   if (message.role_size() != count || message.name_size() != count || message.offset_size() != count ||
@@ -196,7 +196,7 @@ std::string TraceRows::TakeRows(const proto::TraceChunk& chunk, Trace* trace) {
   return {};
 }
 
-// Of the chunk's rows, which are the trace's from `first_row` on.
+// For the chunk's rows, which are the trace's from `first_row` on.
 std::string TraceRows::TakeAddresses(const proto::TraceChunk& chunk, std::size_t first_row, Trace* trace) const {
   const auto& deltas = chunk.captured_address_delta();
   if (deltas.empty()) return {};

@@ -19,7 +19,7 @@ class TraceRows {
   // rule that the chunk breaks; then nothing is appended and this object's counts are as before.
   [[nodiscard]] std::string Append(const proto::TraceChunk& chunk, Trace* trace);
 
-  // Of the chunk that was appended last.
+  // For the chunk that was appended last.
   [[nodiscard]] const std::vector<BlockUse>& uses() const { return uses_; }
   [[nodiscard]] std::uint64_t chunks() const { return chunks_; }
   [[nodiscard]] std::uint64_t events() const { return events_; }

@@ -10,7 +10,7 @@
 
 namespace stalloc {
 
-// Of one entry of the plan that was at least once not served as it was traced.
+// For one entry of the plan that was at least once not served as it was traced.
 struct ObservedEntry {
   std::uint32_t script = 0;  // counted through prologue and cycle
   std::uint32_t entry = 0;   // of the script

@@ -8,7 +8,7 @@
 
 namespace stalloc {
 
-// Of an arena that is served before there is a plan.
+// For an arena that is served before there is a plan.
 [[nodiscard]] inline bool IsEmpty(const DevicePlan& plan) noexcept {
   return plan.arena_bytes == 0 && plan.prologue.empty() && plan.cycle.empty();
 }

@@ -31,7 +31,7 @@ class PoolLayout {
   static constexpr Bytes kExtentUnit = Bytes{20} << 20;
 
   PoolLayout() = default;
-  // Of all requests of the pool so far, in their order. A block of unknown address: there is no layout (empty()).
+  // For all requests of the pool so far, in their order. A block of unknown address: there is no layout (empty()).
   explicit PoolLayout(std::span<const PoolBlock> requests);
 
   struct Extent {
@@ -44,7 +44,7 @@ class PoolLayout {
   [[nodiscard]] bool empty() const { return extents_.empty(); }
   // None: in no extent.
   [[nodiscard]] std::optional<Offset> OffsetOf(std::uint64_t address) const;
-  // Of sizes and offsets of the requests, in their order.
+  // For sizes and offsets of the requests, in their order.
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
 
  private:

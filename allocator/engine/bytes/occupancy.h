@@ -31,7 +31,7 @@ struct LiveRecord {
   static constexpr unsigned kTagShift = 9;              // what is above is the program's word for it; 0: none
   static constexpr unsigned kMostTags = 127;
   static constexpr std::uint16_t kTags = kMostTags << kTagShift;
-  // Of live blocks alone: what they leave live is decided by the others.
+  // For live blocks alone: what they leave live is decided by the others.
   static constexpr std::uint16_t kOfLive = kWithoutSlot | kWatched | kAsleep | kShared | kTags;
   static constexpr std::uint16_t kOfLaunch = 0xffff;  // as slack: no block, but what a graph's launch needs
   static constexpr std::uint16_t kEnding = 0x8000;    // bit of slack: its free has begun, and is one thread's
@@ -58,7 +58,7 @@ static_assert(sizeof(LiveRecord) == 24);
 
 class Occupancy {
  public:
-  // Of an arena [0, arena_granules). The table is sized for `max_blocks` live blocks, and grows beyond.
+  // For an arena [0, arena_granules). The table is sized for `max_blocks` live blocks, and grows beyond.
   Occupancy(std::uint32_t arena_granules, std::size_t max_blocks)
       : arena_granules_(arena_granules), starts_(arena_granules), table_(max_blocks) {}
 

@@ -14,24 +14,24 @@ namespace stalloc {
 using Granules = std::uint32_t;
 using GranuleRange = IndexRange;
 
-// Of a request, rounded up; 0 stands for "too large to be in any plan".
+// For a request, rounded up; 0 stands for "too large to be in any plan".
 [[nodiscard]] constexpr Granules ToGranules(Bytes bytes) noexcept {
   const Bytes granules = BlockBytes(bytes) / kBlockAlignment;
   return granules < 0xffffffffu ? static_cast<Granules>(granules) : 0;
 }
-// Of offsets and slots, which are multiples of kBlockAlignment.
+// For offsets and slots, which are multiples of kBlockAlignment.
 [[nodiscard]] constexpr Granules WholeGranules(Bytes bytes) noexcept {
   return static_cast<Granules>(bytes / kBlockAlignment);
 }
 [[nodiscard]] constexpr GranuleRange RangeOf(const Slot& slot) noexcept {
   return {WholeGranules(slot.offset), WholeGranules(slot.offset + slot.capacity)};
 }
-// Of the entry's slot; empty if it has none.
+// For the entry's slot; empty if it has none.
 [[nodiscard]] inline GranuleRange PlaceOf(const DevicePlan& plan, const Entry& entry) noexcept {
   return entry.slot == kNoSlot ? GranuleRange{} : RangeOf(plan.slots[entry.slot]);
 }
 
-// Of what set-up requests and keeps for good; they may overlap.
+// For what set-up requests and keeps for good; they may overlap.
 [[nodiscard]] inline std::vector<GranuleRange> PlacesThatStay(const DevicePlan& plan) {
   std::vector<GranuleRange> places;
   for (const Script& script : plan.prologue) {

@@ -9,7 +9,7 @@ namespace {
 
 using namespace tuning;  // NOLINT: numbers only
 
-// Of cells that no path has reached: no other is so far below the best, since a path that falls after by kMaxWorth +
+// For cells that no path has reached: no other is so far below the best, since a path that falls after by kMaxWorth +
 // kInsert a request has left the band long before.
 constexpr std::int16_t kHopeless = -16'000;
 constexpr std::int16_t kOutside = 2 * kHopeless;  // below the band
@@ -18,7 +18,7 @@ constexpr auto kNothing = static_cast<std::int16_t>(Alignment::Last::kNothing);
 constexpr auto kWeak = static_cast<std::int16_t>(Alignment::Last::kWeak);
 constexpr auto kExact = static_cast<std::int16_t>(Alignment::Last::kExact);
 
-// Of each cell the one before it.
+// For each cell the one before it.
 template <std::size_t kCells>
 std::array<std::int16_t, kCells> Before(const std::array<std::int16_t, kCells>& row, std::int16_t first) noexcept {
   std::array<std::int16_t, kCells> before;

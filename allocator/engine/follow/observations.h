@@ -25,7 +25,7 @@ class Observations {
 
   // Where the run is now: in this script, counted through prologue and cycle, after so many iteration marks.
   void Follow(std::uint32_t script, std::uint64_t iterations) noexcept;
-  // Of an entry of that script.
+  // For an entry of that script.
   [[nodiscard]] Stamp StampOf(std::int32_t entry) const noexcept {
     const auto number = static_cast<std::uint32_t>(entry);
     return Stamp{first_ + number + 1} << 32 | std::uint32_t{passed_ + number};

@@ -140,11 +140,11 @@ class ScriptCursor {
   // Null if the plan has no script for this time (an empty prologue before the first iteration).
   [[nodiscard]] const LoadedScript* script() const noexcept { return at_.script; }
   [[nodiscard]] std::int32_t entry() const noexcept { return at_.entry; }
-  // Of script(), counted through prologue and cycle; 0 if there is none.
+  // For script(), counted through prologue and cycle; 0 if there is none.
   [[nodiscard]] std::uint32_t script_number() const noexcept {
     return script() != nullptr ? static_cast<std::uint32_t>(script() - scripts_.data()) : 0;
   }
-  // Of an entry of script(), counted through prologue and cycle.
+  // For an entry of script(), counted through prologue and cycle.
   [[nodiscard]] std::uint64_t PositionOf(std::int32_t entry) const noexcept {
     return begins_[script_number()] + static_cast<std::uint64_t>(entry);
   }

@@ -52,8 +52,8 @@ class ScriptIndex {
   // What it costs to leave out all entries before `first`, before the one after it, and so on: differences matter.
   [[nodiscard]] const std::int32_t* SkipCostsFrom(std::int32_t first) const noexcept { return &At(skip_costs_, first); }
 
-  // Of a size: whether some entry that does not vary has it; whether it is an anchor; points of an exact match with it,
-  // the rarer, the more.
+  // For a size: whether some entry that does not vary has it; whether it is an anchor; points of an exact match with
+  // it, the rarer, the more.
   struct SizeInfo {
     std::int32_t worth = 0;
     bool anchor = false;

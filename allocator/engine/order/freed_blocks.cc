@@ -45,7 +45,7 @@ void FreedBlocks::Free(LiveRecord& block, Lock& lock) noexcept {
   for (std::size_t i = 0; i < count; ++i) clocks_.RecordEvent(streams[i], lock);
 }
 
-// Of a retained block nobody knows which streams could not be noted.
+// For a retained block nobody knows which streams could not be noted.
 void FreedBlocks::FreeForGood(LiveRecord& block) noexcept {
   block.flags |= LiveRecord::kFreed;
   block.stamp = clocks_.NewStamp();

@@ -25,7 +25,7 @@ class PlanStreams {
   std::vector<std::uint32_t> ordinals_;  // ascending
 };
 
-// Of each slot: LiveRecord::kPrivate where the plan has one stream, else kHandedOver if one of its stream edges begins
+// For each slot: LiveRecord::kPrivate where the plan has one stream, else kHandedOver if one of its stream edges begins
 // there, else 0.
 [[nodiscard]] std::vector<std::uint16_t> FlagsOfSlots(const DevicePlan& plan, const PlanStreams& streams);
 

@@ -103,7 +103,7 @@ IdleGaps::IdleGaps(const DevicePlan& plan, Granules limit, Granules least)
   }
 }
 
-// Of a script. A life of 0, for good, is the longest there is.
+// For a script. A life of 0, for good, is the longest there is.
 void IdleGaps::FindNeighbours(const std::vector<const Entry*>& entries, std::size_t begin, std::size_t end) {
   const auto life = [&](std::size_t at) { return entries[at]->expected_life - 1; };
   for (std::size_t at = begin; at < end; ++at) {

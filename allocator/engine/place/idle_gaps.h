@@ -33,11 +33,11 @@ class IdleGaps {
   // of far fewer.
   IdleGaps(const DevicePlan& plan, Granules limit, Granules least);
 
-  // Of an entry; scripts are counted through prologue and cycle. No gaps: not known.
+  // For an entry; scripts are counted through prologue and cycle. No gaps: not known.
   [[nodiscard]] Window Of(std::uint32_t script, std::int32_t entry) const noexcept {
     return OfNumber(Number(script, entry));
   }
-  // Of the longest-lived entry that varies among those around `entry`, which may be one past the script's end; Above()
+  // For the longest-lived entry that varies among those around `entry`, which may be one past the script's end; Above()
   // if none varies.
   [[nodiscard]] Window Around(std::uint32_t script, std::int32_t entry) const noexcept {
     if (script_begins_[script] == script_begins_[script + 1]) return Above();

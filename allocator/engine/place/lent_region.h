@@ -142,7 +142,7 @@ class LentRegion {
 
  private:
   static constexpr std::size_t kMostRanges = 4096;
-  // Of more sizes than there is space for it lacks none.
+  // For more sizes than there is space for it lacks none.
   class Sizes {
    public:
     [[nodiscard]] bool Lacks(Granules granules) const noexcept {

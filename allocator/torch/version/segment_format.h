@@ -11,7 +11,7 @@ enum class SegmentFormat : char {
   kTyped = 3,    // from 2.13 on: the text says what its handles are
 };
 
-// Of the torch that this library is built for.
+// For the torch that this library is built for.
 [[nodiscard]] SegmentFormat FormatOfSegments() noexcept;
 
 }  // namespace stalloc::version

@@ -29,8 +29,8 @@ RUNS, TRACED, FINISHED, OUT_OF_MEMORY, FAILED = "runs", "traced", "finished", "o
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Of one process. `framework`: which of "trainer", "lightning", "megatron" takes its numbers from stalloc; None:
-    the program does not say how it makes its micro-batches."""
+    """The batch of one process. `framework`: which of "trainer", "lightning", "megatron" takes its numbers from
+    stalloc; None: the program does not say how it makes its micro-batches."""
 
     framework: Optional[str]
     micro_batch: int  # rows
@@ -152,7 +152,7 @@ def _model(fields: dict[str, Any]) -> Model:
 
 
 def digest(path: Path) -> Optional[str]:
-    """Of a source or a file of settings; None: it cannot be read, or is larger than these are."""
+    """The hash of a source or a file of settings; None: it cannot be read, or is larger than these are."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.stat().st_size <= _MOST_BYTES else None
     except OSError:

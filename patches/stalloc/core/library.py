@@ -201,7 +201,7 @@ class Library:
         return ""
 
     def uncounted(self) -> list[dict[str, Any]]:
-        """Of each device, bytes that no allocator of this process counts; none is known without an adapter."""
+        """For each device, the bytes that no allocator of this process counts; none is known without an adapter."""
         return []
 
     def follows_graphs(self) -> bool:
@@ -249,7 +249,8 @@ class TorchLibrary(Library):
         return _parsed(self._dll.stalloc_graphs_json)
 
     def uncounted(self) -> list[dict[str, Any]]:
-        """Of each device, bytes that no allocator of this process counts; empty where nothing is installed for CUDA."""
+        """For each device, the bytes that no allocator of this process counts; empty where nothing is installed for
+        CUDA."""
         return list(_parsed(self._dll.stalloc_uncounted_json).get("devices", []))
 
     def install(self, device: str, running_torch: str) -> None:

@@ -33,7 +33,7 @@ class _Process(ctypes.Structure):
 
 @dataclasses.dataclass(frozen=True)
 class CardMemory:
-    """Of one GPU, in bytes.
+    """The memory of one GPU, in bytes.
 
     Attributes:
         reserved: the driver's own, which no process can have.

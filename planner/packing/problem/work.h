@@ -18,7 +18,7 @@ using Work = std::uint64_t;
 inline constexpr Work kUnlimitedWork = ~Work{0};
 inline constexpr Work kWorkPerSecond = 1'000'000'000;
 
-// Of so many seconds. REQUIRES: seconds >= 0.
+// For so many seconds. REQUIRES: seconds >= 0.
 [[nodiscard]] constexpr Work WorkOfSeconds(double seconds) {
   constexpr double kMost = 1e10;  // seconds; the whole range is not much more
   return static_cast<Work>(std::min(seconds, kMost) * static_cast<double>(kWorkPerSecond));

@@ -29,7 +29,7 @@ class CapacityRace {
   // One search under each ranking, at most `node_limit` nodes each. `plain`: the fixed rankings as they are, else
   // shaken. Spends what is left of the state's budget at most, shared out beforehand.
   Outcome Run(Bytes capacity, std::uint64_t node_limit, bool plain, SearchState& state);
-  // Of all blocks of the instance. Valid after kFound.
+  // For all blocks of the instance. Valid after kFound.
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
 
  private:

@@ -37,7 +37,7 @@ class CapacitySearch {
   Outcome Run(Bytes capacity, const Ranking& ranking, const Limits& limits);
   // Valid after kFound.
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
-  // Of the last run.
+  // For the last run.
   [[nodiscard]] Work work() const { return work_; }
   // Forgets what earlier runs have proved, so that the next one depends on nothing before it.
   void Forget() { failed_.Clear(); }

@@ -9,7 +9,7 @@ namespace stalloc::planner {
 
 bool ExactSearch::Round() {
   SearchState& state = evaluator_.state();
-  // Of this round: below it nothing is requested, or the limit was met.
+  // For this round: below it nothing is requested, or the limit was met.
   Bytes from = std::max(possible_, state.target());
   int undecided = 0;
   bool lowest = true;

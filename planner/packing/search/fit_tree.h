@@ -45,7 +45,7 @@ class FitTree {
   // spans.
   [[nodiscard]] Offset LowestFit(const Item& item, Offset base);
 
-  // Of all calls so far.
+  // For all calls so far.
   [[nodiscard]] Work work() const { return work_; }
 
  private:

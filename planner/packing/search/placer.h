@@ -31,7 +31,7 @@ class Placer {
   [[nodiscard]] bool PlaceAll(const StackOrder& order);
 
   [[nodiscard]] Bytes height() const { return height_; }
-  // Of this evaluation, making its order included.
+  // For this evaluation, making its order included.
   [[nodiscard]] Work work() const { return work_of_order_ + tree_.work() - work_before_; }
   [[nodiscard]] const std::vector<Offset>& offsets() const { return offsets_; }
 

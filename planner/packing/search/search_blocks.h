@@ -54,7 +54,7 @@ class SearchBlocks {
   }
 
  private:
-  // Of each position of the instance and of its end: the merged position; positions without entries have the next one.
+  // For each position of the instance and of its end: the merged position; positions without entries have the next one.
   [[nodiscard]] std::vector<std::uint32_t> MergePositions();
   void AddEntries(const std::vector<std::uint32_t>& merged);
   void AddConflicts();

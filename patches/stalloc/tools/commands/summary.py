@@ -98,7 +98,7 @@ def _ranges(outcomes: list[tuple[int, Outcome]]) -> str:
 
 
 def read(directory: Path, rank: Optional[int]) -> list[Found]:
-    """Of this rank, or of all; OSError or ValueError names a file that cannot be read."""
+    """The summaries of this rank, or of all; OSError or ValueError names a file that cannot be read."""
     named = [(_NAME.fullmatch(path.name), path) for path in sorted((directory / "log_output").glob("rank*.json"))]
     paths = {int(match[1]): path for match, path in named if match}
     summaries = {number: read_object(path) for number, path in paths.items() if rank in (None, number)}

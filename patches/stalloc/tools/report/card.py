@@ -35,7 +35,7 @@ def read(directory: Path, rank: int) -> dict[int, dict[str, Any]]:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """Of what rows() returned: what the GPU has, and how the sum agrees with the driver's count."""
+    """The sum of what rows() returned: what the GPU has, and how the sum agrees with the driver's count."""
     text = f"At the end of the traced iterations, of {size(found['total_bytes'])} that programs can have"
     if found["driver_bytes"] is not None:
         text += f" (the driver keeps {size(found['driver_bytes'])} besides)"

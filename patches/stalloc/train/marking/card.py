@@ -25,7 +25,8 @@ from stalloc.core.library import Library
 
 
 class CardBytes:
-    """Of one rank. Called on the thread that runs the loop. Whatever cannot be known or written costs a warning."""
+    """The bytes of one rank's GPU. Called on the thread that runs the loop. What cannot be known or written costs a
+    warning."""
 
     def __init__(
         self, path: Path, library: Library, torch: Any, memory: Callable[[str], Optional[nvml.CardMemory]] = nvml.memory
