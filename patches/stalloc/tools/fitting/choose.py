@@ -225,10 +225,11 @@ class _Chooser:
         return sorted(known, key=lambda each: each.micro_batch)
 
     def _promising(self, sizes: list[int]) -> list[Tried]:
-        """Those that could be the fastest, by what they would be if nothing had to be changed for them."""
+        """Those that could be the fastest, by what they would be if nothing had to be changed for them. Of several as
+        fast the largest: what a micro-batch takes of the host beyond its kernels is hardly in the prediction."""
         known: list[Tried] = []
         self._seconds(sizes)
-        for size in sorted(sizes, key=self._most_tokens, reverse=True):
+        for size in sorted(sizes, key=lambda each: (round(self._most_tokens(each) / _AS_FAST), each), reverse=True):
             best = max((each.tokens for each in known if each.fits), default=0.0)
             if best > 0 and self._most_tokens(size) <= best * (1 + _AS_FAST):
                 break
