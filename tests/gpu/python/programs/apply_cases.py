@@ -287,7 +287,7 @@ LONG = 50_000_000  # cycles: some hundredths of a second
 
 def wide() -> Model:
     torch.manual_seed(2)
-    return Model(lambda: Layer(width=512), layers=8).to(DEVICE)
+    return Model(lambda: Layer(width=512), layers=12).to(DEVICE)
 
 
 def _late(lane: Any) -> None:
@@ -305,7 +305,7 @@ def _poisoned() -> None:
 
 def overlap() -> dict[str, bool]:
     model = wide()
-    chosen = apply(copy.deepcopy(model), offload=["layers.0", "layers.2", "layers.3.up", "layers.7"])
+    chosen = apply(copy.deepcopy(model), offload=["layers.0", "layers.2", "layers.3.up", "layers.11"])
     every = apply(copy.deepcopy(model), offload=layers_of(model))
     lane, x = transfers.lane_of(DEVICE), batch(4096, 512)
     expected = trained(model, x=x)
