@@ -15,8 +15,9 @@ constexpr std::ptrdiff_t kMostOpen = 64;  // calls of one layer at once, on as m
 }  // namespace
 
 LayerInputs::LayerInputs(const DeviceFacts& facts, const std::vector<LayerVisit>& visits)
-    : facts_(facts), visits_(visits), traced_(visits.size()) {
+    : facts_(facts), visits_(visits), traced_(visits.size()), going_(visits.size()) {
   FindTraced();
+  FindGoing();
   FindRoots();
 }
 
@@ -73,6 +74,28 @@ void LayerInputs::FindStored(const std::map<std::uint32_t, std::size_t>& made_by
     } else if (freed < visit.backward_begin) {
       stored_.push_back({block, visit.forward_end});
     }
+  }
+}
+
+void LayerInputs::FindGoing() {
+  absl::flat_hash_map<std::uint32_t, std::vector<std::size_t>> called_with;
+  for (std::size_t i = 0; i < visits_.size(); ++i) {
+    for (const std::uint32_t block : traced_[i]) called_with[block].push_back(i);
+  }
+  const auto is_inside = [&](std::size_t inner, std::size_t outer) {
+    return visits_[outer].forward_begin <= visits_[inner].forward_begin &&
+           visits_[inner].forward_end <= visits_[outer].forward_end;
+  };
+  for (std::size_t i = 0; i < visits_.size(); ++i) {
+    std::copy_if(traced_[i].begin(), traced_[i].end(), std::back_inserter(going_[i]), [&](std::uint32_t block) {
+      const std::uint64_t freed = facts_.device.allocations[block].free_event;
+      const std::vector<std::size_t>& others = called_with[block];
+      return visits_[i].backward_begin <= freed && freed <= visits_[i].backward_end &&
+             std::all_of(others.begin(), others.end(),
+                         [&](std::size_t other) { return is_inside(other, i) || is_inside(i, other); });
+    });
+    std::sort(going_[i].begin(), going_[i].end());
+    going_[i].erase(std::unique(going_[i].begin(), going_[i].end()), going_[i].end());
   }
 }
 

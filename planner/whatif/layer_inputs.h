@@ -37,6 +37,9 @@ class LayerInputs {
 
   // What checkpoints of these visits keep: each block once, ascending. `chosen`: indices of visits, ascending.
   [[nodiscard]] std::vector<KeptInput> KeptBy(const std::vector<std::size_t>& chosen) const;
+  // What the visit was called with, no other layer but those in it or around it was, and its backward pass frees: where
+  // its saved tensors go to the host, these go with them. Nothing where the trace does not record it.
+  [[nodiscard]] const std::vector<std::uint32_t>& GoingWith(std::size_t visit) const { return going_[visit]; }
   // Those that stay longer than without what they are stored in.
   [[nodiscard]] const std::vector<StoredBlock>& stored() const { return stored_; }
 
@@ -46,6 +49,7 @@ class LayerInputs {
   [[nodiscard]] std::vector<std::size_t> OpenAt(const std::vector<std::size_t>& visits, std::uint64_t event) const;
   void TakeTraced(std::uint32_t block, std::size_t visit, std::map<std::uint32_t, std::size_t>* made_by);
   void FindStored(const std::map<std::uint32_t, std::size_t>& made_by);
+  void FindGoing();
   void FindRoots();
   void AddPossible(const std::vector<std::size_t>& chosen, std::vector<KeptInput>* kept) const;
 
@@ -53,6 +57,7 @@ class LayerInputs {
   const std::vector<LayerVisit>& visits_;
   std::vector<StoredBlock> stored_;
   std::vector<std::vector<std::uint32_t>> traced_;            // blocks, by visit
+  std::vector<std::vector<std::uint32_t>> going_;             // of them, by visit
   std::vector<std::pair<std::size_t, std::size_t>> in_root_;  // ranges of blocks that one outermost forward pass made
   std::vector<std::uint64_t> root_end_;                       // events, parallel
 };

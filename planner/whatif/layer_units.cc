@@ -261,9 +261,16 @@ void LayerUnits::RunAgain(const LayerVisit& visit, const Holding& holding, RunEd
   for (const EditAction& action : again) edit->actions.push_back({visit.backward_begin, action.block, action.makes});
 }
 
+std::vector<std::uint32_t> LayerUnits::OffloadedOf(std::size_t visit) const {
+  std::vector<std::uint32_t> blocks = holdings_[visit].away;
+  const std::vector<std::uint32_t>& inputs = inputs_.GoingWith(visit);
+  blocks.insert(blocks.end(), inputs.begin(), inputs.end());
+  return blocks;
+}
+
 void LayerUnits::Offload(std::size_t index, const std::vector<KeptInput>& kept, RunEdit* edit) const {
   const OffloadPlace& place = places_[index];
-  for (const std::uint32_t block : holdings_[index].away) {
+  for (const std::uint32_t block : OffloadedOf(index)) {
     const std::uint64_t gone = std::max(place.gone, NeededUntil(block, kept));
     if (gone >= place.back || place.back > facts_.device.allocations[block].free_event) continue;
     edit->actions.push_back({gone, block, false});
@@ -280,8 +287,10 @@ std::vector<OffloadTrip> LayerUnits::TripsOf(const UnitChoice& choice) const {
     const LayerVisit& visit = visits_[*i];
     const OffloadPlace& place = places_[*i];
     if (!place.leaves()) continue;
-    trips.push_back({clock[visit.forward_begin], clock[place.gone], clock[place.back], clock[visit.backward_begin],
-                     holdings_[*i].away_bytes});
+    Bytes bytes = 0;
+    for (const std::uint32_t block : OffloadedOf(*i)) bytes += facts_.device.allocations[block].bytes;
+    trips.push_back(
+        {clock[visit.forward_begin], clock[place.gone], clock[place.back], clock[visit.backward_begin], bytes});
   }
   return trips;
 }

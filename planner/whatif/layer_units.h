@@ -110,6 +110,7 @@ class LayerUnits {
   void FindState();
   void Recompute(std::size_t visit, const std::vector<KeptInput>& kept, RunEdit* edit) const;
   void RunAgain(const LayerVisit& visit, const Holding& holding, RunEdit* edit) const;
+  [[nodiscard]] std::vector<std::uint32_t> OffloadedOf(std::size_t visit) const;
   void Offload(std::size_t visit, const std::vector<KeptInput>& kept, RunEdit* edit) const;
   void OffloadState(RunEdit* edit) const;
   void Accumulate(RunEdit* edit) const;

@@ -156,6 +156,16 @@ TEST_F(LayerUnitsTest, WhatIsOffloadedComesBackAtOnce) {
   EXPECT_EQ(PeakWith({"m.0"}, UnitUse::kRecomputed), 4096u + 2u * 8192u + 2u * 512u);
 }
 
+TEST_F(LayerUnitsTest, WhatALayerAloneWasCalledWithGoesToTheHostWithIt) {
+  const std::string begin = "+x=8192 L:m.0 +a=4096 LE:m.0=0<x ";
+  const std::string turn = "+l=2048 +o=65536 -o B0 -l ";
+  const std::string end = "LB:m.0 +g=512 -a -x -g LBE:m.0 O";
+  Run(begin + turn + end);
+  EXPECT_EQ(PeakWith({"m.0"}, UnitUse::kOffloaded), 4096u + 2048u + 65536u);
+  Run(begin + "L:m.1 +b=1024 LE:m.1=0<x " + turn + "LB:m.1 -b LBE:m.1 " + end);
+  EXPECT_EQ(PeakWith({"m.0"}, UnitUse::kOffloaded), 4096u + 8192u + 1024u + 2048u + 65536u) << "m.1 has it, too";
+}
+
 TEST_F(LayerUnitsTest, StateThatIsOffloadedIsThereInStepsOnly) {
   Run("+a=8192 B0 -a O +s=4096 ");  // a state of each iteration: all stay
   UnitChoice choice = units().Nothing();
