@@ -117,6 +117,7 @@ def _storage(tensor: torch.Tensor) -> Optional[int]:
         return None
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 @torch.no_grad()
 def _to_host(tensor: torch.Tensor) -> _Away:
     """What a tensor has once for a whole dimension, as an expanded mask does, is copied once, and so are bytes that
@@ -149,6 +150,7 @@ def _key(once: torch.Tensor, is_whole: bool) -> Any:
     return name, begin, once.dtype, once.size(), once.stride(), lazily, once._version
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _unpack(packed: Any) -> torch.Tensor:
     if isinstance(packed, _Away):
         return packed.back()
