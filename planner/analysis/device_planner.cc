@@ -265,6 +265,10 @@ void DevicePlanner::Describe() {
   report_.notes.insert(report_.notes.begin(), notes.begin(), notes.end());
   NativeSimulation native;
   report_.simulated.native_bytes = SimulateRun(device_, native, CaptureBegins());
+  if (const std::optional<Rehearsal> largest = LargestFirst(); largest.has_value()) {
+    NativeSimulation rehearsed;
+    report_.simulated.native_largest_first_bytes = SimulateRun(device_, rehearsed, CaptureBegins(), largest);
+  }
   if (!finished_.has_value()) report_.simulated.expandable_bytes = ExpandableBytes();
   report_.peak = FindPeak(device_, model, phases);
   if (GraphNeeds needs = FindGraphNeeds(traced_, device_); !needs.graphs.empty()) report_.graphs = std::move(needs);
@@ -275,6 +279,17 @@ void DevicePlanner::Describe() {
     report_.segments[i].stability = StabilityOf(model->cycle, device_, i);
   }
   if (finished_.has_value()) DescribePacking(*finished_);
+}
+
+// Nothing where the loop begins with it, or is no loop.
+std::optional<Rehearsal> DevicePlanner::LargestFirst() const {
+  const std::vector<Segment>& segments = traced_.segmentation.segments;
+  if (segments.size() < 3) return std::nullopt;
+  const auto largest = std::ranges::max_element(report_.segments.begin() + 1, report_.segments.end(), {},
+                                                &SegmentReport::peak_live_bytes);
+  const Segment& chosen = segments[static_cast<std::size_t>(largest - report_.segments.begin())];
+  if (&chosen == &segments[1]) return std::nullopt;
+  return Rehearsal{segments[1].begin_event, chosen.begin_event, chosen.end_event};
 }
 
 void DevicePlanner::DescribePacking(const Finished& finished) {

@@ -9,6 +9,7 @@
 #include "planner/analysis/lendable_pools.h"
 #include "planner/analysis/pool_schedule.h"
 #include "planner/analysis/rank_report.h"
+#include "planner/analysis/simulated_allocator.h"
 #include "planner/analysis/slot_judge.h"
 #include "planner/analysis/solve_timeline.h"
 #include "planner/analysis/timeline.h"
@@ -66,6 +67,7 @@ class DevicePlanner {
   void DescribePacking(const Finished& finished);
   // Events: caches are emptied before each.
   [[nodiscard]] std::vector<std::uint64_t> CaptureBegins() const;
+  [[nodiscard]] std::optional<Rehearsal> LargestFirst() const;
   [[nodiscard]] Bytes ExpandableBytes() const;
   // Predicted, of the device.
   [[nodiscard]] Bytes HeldOf(const TrialOutcome& outcome) const;

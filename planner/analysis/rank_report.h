@@ -78,6 +78,8 @@ struct PhaseReport {
 // What PyTorch's allocators would hold for the whole traced run; see simulated_allocator.h for what is left out.
 struct SimulatedReport {
   Bytes native_bytes = 0;
+  // Had the loop begun with the iteration that has the greatest peak; 0: it did.
+  Bytes native_largest_first_bytes = 0;
   Bytes expandable_bytes = 0;
 };
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "planner/analysis/lifetimes.h"
@@ -50,9 +51,18 @@ class SimulatedAllocator {
   [[nodiscard]] virtual Bytes held_bytes() const = 0;
 };
 
+// An iteration that is played once more, before another one begins: events [begin, end) before the event `before`.
+// Blocks that it allocates and frees itself, no others.
+struct Rehearsal {
+  std::uint64_t before = 0;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
 // Plays the whole traced run, fences included, and returns the most that the allocator holds. Caches are emptied before
 // the first request after each of the events `emptied`, which ascend.
 [[nodiscard]] Bytes SimulateRun(const DeviceTrace& device, SimulatedAllocator& allocator,
-                                std::span<const std::uint64_t> emptied = {});
+                                std::span<const std::uint64_t> emptied = {},
+                                std::optional<Rehearsal> rehearsal = std::nullopt);
 
 }  // namespace stalloc::planner

@@ -103,6 +103,7 @@ void WriteSimulated(const DeviceReport& device, JsonWriter* json) {
   json->Key("simulated").BeginObject();
   json->Key("native_bytes").Value(device.simulated.native_bytes);
   json->Key("native_efficiency").Value(device.EfficiencyAt(device.simulated.native_bytes));
+  json->Key("native_largest_first_bytes").Value(device.simulated.native_largest_first_bytes);
   json->Key("expandable_segments_bytes").Value(device.simulated.expandable_bytes);
   json->Key("expandable_segments_efficiency").Value(device.EfficiencyAt(device.simulated.expandable_bytes));
   json->EndObject();

@@ -130,6 +130,19 @@ TEST(SimulateRunTest, FollowsTheTraceWithItsStreamsAndCaptures) {
   EXPECT_EQ(SimulateRun(device, native), 60 * kMiB);
 }
 
+// A block of 30 MiB does not fit into a segment of 20; one of 20 does into one of 30. What outlives its iteration is
+// not played twice.
+TEST(SimulateRunTest, AnIterationCanBePlayedBeforeTheFirst) {
+  const TracedRank traced = TakeTrace(TraceFromScript("I +a=20971520 -a I +b=31457280 +k=41943040 -b I -k")).value();
+  const DeviceTrace& device = traced.devices.at(0);
+  const std::vector<Segment>& segments = traced.segmentation.segments;
+  NativeSimulation as_it_came;
+  EXPECT_EQ(SimulateRun(device, as_it_came), 90 * kMiB);
+  NativeSimulation largest_first;
+  const Rehearsal second{segments.at(1).begin_event, segments.at(2).begin_event, segments.at(2).end_event};
+  EXPECT_EQ(SimulateRun(device, largest_first, {}, second), 70 * kMiB);
+}
+
 struct Held {
   double native = 0;
   double expandable = 0;

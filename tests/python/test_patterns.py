@@ -72,6 +72,26 @@ def test_losses_that_keep_their_graphs_come_first(build: Path, tmp_path: Path, c
     assert came == pytest.approx(row["peak_bytes"], rel=WITHIN)
 
 
+def test_a_first_batch_that_is_not_the_largest_is_named(build: Path, tmp_path: Path, capsys: Any) -> None:
+    """PyTorch's native allocator is simulated, here as in what is promised: the CPU has none of its kind."""
+
+    def native(directory: Path) -> int:
+        assert cli.main(["report", str(directory / "info"), "--json"]) == 0
+        (view,) = json.loads(capsys.readouterr().out)["views"]
+        return int(view["rank"]["devices"][0]["simulated"]["native_bytes"])
+
+    device = advised(build, tmp_path / "with", capsys, "first")
+    (row,) = (row for row in device["advice"] if row["what"].startswith("begin with the largest batch"))
+    assert "comes in iteration 8" in row["what"]
+    assert "with the longest rows" in row["how_to"]
+    assert row["peak_bytes"] == native(tmp_path / "with") - row["saves_bytes"]
+    mended = advised(build, tmp_path / "without", capsys, "first", "mended")
+    assert native(tmp_path / "without") <= row["peak_bytes"]
+    assert row["at_least"]
+    assert row["saves_bytes"] > 0.1 * row["peak_bytes"], "the habit costs nothing: the test tests nothing"
+    assert not [row for row in mended["advice"] if row["what"].startswith("begin with")]
+
+
 def test_a_clean_loop_is_given_a_sentence(build: Path, tmp_path: Path, capsys: Any) -> None:
     training = Training(build, tmp_path)
     training.start_plain("Trace", "-m", "stalloc", "run", str(SCRIPT), "gradients", "mended").good()

@@ -69,6 +69,7 @@ def advise(
     if view["devices"][index]["unused"] is not None:
         rows += played.unused(unused.rows(view, index))
     rows += _from_allocators(of_device)
+    rows += _from_order(of_device, view["rank"]["devices"][index])
     rows += _from_graphs(view["devices"][index]["graph_pools"], graphs.finding(view, index))
     rows += _from_splits(configuration, peak, gpus) if configuration else []
     rows += _from_leaks(findings.leaks(view, index), peak, _peak_segment(view["devices"][index]))
@@ -263,6 +264,22 @@ def _from_allocators(of_device: dict[str, Any]) -> list[Advice]:
     how = "held on the device against PyTorch's native allocator; simulated from the trace"
     what = "let PyTorch's segments grow"
     return [Advice(what, native - other, other, "none", how, how_to.EXPANDABLE, of_live=False)]
+
+
+# A larger batch that comes later does not fit into the segments of smaller ones, which stay.
+def _from_order(of_device: dict[str, Any], report: dict[str, Any]) -> list[Advice]:
+    first = report["simulated"]["native_largest_first_bytes"]
+    if first == 0 or any(row["name"] == "stalloc, planned" for row in of_device["allocators"]):
+        return []
+    native = report["simulated"]["native_bytes"]
+    largest = max(report["segments"][1:], key=lambda segment: int(segment["peak_live_bytes"]))
+    what = (
+        f"begin with the largest batch, which comes in iteration {largest['iteration']}: PyTorch's native allocator "
+        "keeps the segments of smaller ones, and larger blocks do not fit in"
+    )
+    how = "held by PyTorch's native allocator, simulated from the trace with that iteration first"
+    line = how_to.LARGEST_FIRST
+    return [Advice(what, native - first, first, "one step more", how, line, at_least=True, of_live=False)]
 
 
 # Without lending, everything that pools ever had is reserved in addition to live blocks outside: more than is live.

@@ -50,6 +50,10 @@ LATE = {
     "without a backward": "with torch.no_grad(): around the evaluation; else model(x) keeps a graph of all of it",
     "after the optimizer": "optimizer.zero_grad() right after optimizer.step(), not after the next forward pass",
 }
+LARGEST_FIRST = (
+    "before the loop, once, with the longest rows: loss_of(model, longest).backward(); optimizer.zero_grad(); "
+    "or sort the first batches of the loader by length, falling"
+)
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment"
 
 
