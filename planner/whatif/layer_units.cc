@@ -42,7 +42,13 @@ LayerUnits::LayerUnits(const DeviceFacts& facts)
       noticed_bytes_(PeakLiveBytes(facts.device) / kNoticed),
       inputs_(facts, visits_),
       places_(FindOffloadPlaces(facts.layers.names(), visits_)) {
-  for (const LayerVisit& visit : visits_) holdings_.push_back(HoldingOf(visit));
+  std::map<std::uint32_t, std::size_t> count;  // by name
+  for (const LayerVisit& visit : visits_) ++count[visit.name];
+  std::map<std::uint32_t, bool> seen;
+  for (const LayerVisit& visit : visits_) {
+    const bool is_first = !std::exchange(seen[visit.name], true);
+    holdings_.push_back(HoldingOf(visit, is_first && count[visit.name] > 1));
+  }
   FindUnits();
   FindState();
   FindFollowing();
@@ -64,13 +70,15 @@ std::pair<std::size_t, std::size_t> LayerUnits::BlocksIn(std::uint64_t begin_eve
   return {at(begin_event), at(end_event)};
 }
 
-LayerUnits::Holding LayerUnits::HoldingOf(const LayerVisit& visit) const {
+// What a first call takes for good is a library's, as the workspace of cuBLAS.
+LayerUnits::Holding LayerUnits::HoldingOf(const LayerVisit& visit, bool warms_up) const {
   Holding holding;
   holding.kept_known = visit.kept_bytes != kKeptUnknown;
+  holding.warms_up = warms_up;
   const auto [begin, end] = BlocksIn(visit.forward_begin, visit.forward_end);
   for (std::size_t i = begin; i < end; ++i) {
     const Allocation& allocation = facts_.device.allocations[i];
-    if (allocation.outside || allocation.role != TensorRole::kNone) continue;
+    if (allocation.outside || allocation.role != TensorRole::kNone || (warms_up && !allocation.freed())) continue;
     if (allocation.free_event > visit.backward_end) {
       holding.left_bytes += allocation.bytes;
       holding.all_left += allocation.bytes;
@@ -245,7 +253,7 @@ void LayerUnits::RunAgain(const LayerVisit& visit, const Holding& holding, RunEd
   std::vector<std::pair<std::uint32_t, std::uint32_t>> gone;  // when, extra block
   std::vector<EditAction> again;
   for (std::size_t i = begin; i < end; ++i) {
-    if (all[i].outside || all[i].role != TensorRole::kNone) continue;
+    if (all[i].outside || all[i].role != TensorRole::kNone || (holding.warms_up && !all[i].freed())) continue;
     auto block = static_cast<std::uint32_t>(i);
     if (!std::binary_search(holding.away.begin(), holding.away.end(), block)) {
       block = static_cast<std::uint32_t>(all.size() + edit->extras.size());

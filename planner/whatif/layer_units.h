@@ -96,13 +96,14 @@ class LayerUnits {
     std::vector<std::uint32_t> stored;  // of them, those that outlive the backward pass: see LayerUnit::stores
     std::uint64_t last_event = 0;       // of the last block that the backward pass needs: there a checkpoint stops
     bool kept_known = true;
+    bool warms_up = false;  // the first of several calls: what it takes for good is no part of the layer
     Bytes away_bytes = 0;
     Bytes left_bytes = 0;  // besides what is stored
     Bytes all_left = 0;
   };
 
   [[nodiscard]] std::pair<std::size_t, std::size_t> BlocksIn(std::uint64_t begin_event, std::uint64_t end_event) const;
-  [[nodiscard]] Holding HoldingOf(const LayerVisit& visit) const;
+  [[nodiscard]] Holding HoldingOf(const LayerVisit& visit, bool warms_up) const;
   void TakeStored(const LayerVisit& visit, Holding* holding) const;
   void LeaveOutputs(Bytes kept, bool known, std::vector<std::uint32_t>* own) const;
   [[nodiscard]] std::vector<std::size_t> VisitsOf(const UnitChoice& choice, UnitUse use) const;

@@ -15,8 +15,9 @@ namespace {
 // Weights are 4096 in all scripts.
 class LayerUnitsTest : public testing::Test {
  protected:
-  void Run(const std::string& iteration) {
-    facts_ = std::make_unique<ScriptFacts>("+w=4096 " + Repeat("I F0 " + iteration + " ", 3));
+  void Run(const std::string& iteration) { RunAfter("", iteration, 3); }
+  void RunAfter(const std::string& first, const std::string& iteration, int times) {
+    facts_ = std::make_unique<ScriptFacts>("+w=4096 " + first + Repeat("I F0 " + iteration + " ", times));
     units_ = std::make_unique<LayerUnits>(**facts_);
   }
   [[nodiscard]] bool Has(const std::string& name) const { return units_->Find(name) < units_->units().size(); }
@@ -142,6 +143,16 @@ TEST_F(LayerUnitsTest, WhatALayerStoresForLaterGoesWithTheRest) {
   EXPECT_FALSE(Of("m.0").leaves);
   EXPECT_EQ(PeakWith({"m.0"}), 4096u + 4096u + 8192u + 512u) << "at the peak it is back";
   EXPECT_EQ(Of("m.0").away, 4096u + 8192u);
+}
+
+TEST_F(LayerUnitsTest, WhatALayersFirstCallTakesForGoodIsNoPartOfIt) {
+  // A library's workspace, of the first product: running the layer again leaves nothing.
+  const std::string rest = "LE:head=0 +l=2048 B0 +d=512 -l LB:head -a LBE:head -d O ";
+  RunAfter("I F0 L:head +k=65536 +a=8192 " + rest, "L:head +a=8192 " + rest, 2);
+  EXPECT_FALSE(Of("head").stores);
+  EXPECT_FALSE(Of("head").leaves);
+  EXPECT_EQ(Of("head").away, 8192u);
+  EXPECT_EQ(PeakWith({"head"}), 4096u + 65536u + 8192u + 512u);
 }
 
 TEST_F(LayerUnitsTest, AnotherLayerThatLeavesSomethingSaysSo) {
