@@ -82,7 +82,7 @@ def test_each_cause_has_its_bytes_and_the_sum_is_what_the_driver_counts(tmp_path
     assert told["sum_bytes"] == told["measured_bytes"] == told["total_bytes"] - told["free_bytes"]
     assert told["sentence"] == (
         "At the end of the traced iterations, of 80.00 GiB that programs can have (the driver keeps 1.00 GiB besides). "
-        "The driver counts 50.14 GiB as taken, 0 B more than the sum."
+        "The driver counts 50.14 GiB as taken, as much as the sum."
     )
 
 
@@ -202,3 +202,9 @@ def test_reports_show_it(tmp_path: Path, build: Path, capsys: pytest.CaptureFixt
     assert "| together | 48.49 GiB |" in shown
     assert cli.main(["report", str(run), "--md", "--rank", "1"]) == 0
     assert "Every byte" not in capsys.readouterr().out
+
+
+def test_a_difference_from_the_drivers_count_is_said() -> None:
+    found = {"total_bytes": 80 * GIB, "driver_bytes": GIB, "measured_bytes": 10 * GIB, "sum_bytes": 9 * GIB}
+    assert card.sentence(found).endswith("The driver counts 10.00 GiB as taken, 1.00 GiB more than the sum.")
+    assert card.sentence({**found, "sum_bytes": 11 * GIB}).endswith("taken, 1.00 GiB less than the sum.")

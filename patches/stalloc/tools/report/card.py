@@ -42,10 +42,8 @@ def sentence(found: dict[str, Any]) -> str:
     if found["measured_bytes"] is None:
         return f"{text}. The driver's own count was not available."
     apart = found["sum_bytes"] - found["measured_bytes"]
-    than = "less" if apart > 0 else "more"
-    return (
-        f"{text}. The driver counts {size(found['measured_bytes'])} as taken, {size(abs(apart))} {than} than the sum."
-    )
+    compared = f"{size(abs(apart))} {'less' if apart > 0 else 'more'} than the sum" if apart else "as much as the sum"
+    return f"{text}. The driver counts {size(found['measured_bytes'])} as taken, {compared}."
 
 
 def rows(found: Optional[dict[str, Any]]) -> Optional[dict[str, Any]]:

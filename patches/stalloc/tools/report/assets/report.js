@@ -257,7 +257,7 @@ const poolSection = (device, lines) => {
 const cardSection = (card) => {
   const rows = [...card.rows, { name: "together", bytes: card.sum_bytes }, { name: "free", bytes: card.free_bytes }];
   return section("card", "Every byte of the GPU", card.sentence,
-    table([{ name: "what", text: true, value: (row) => row.name }, bytesColumn("bytes", (row) => row.bytes)], rows, { sort: null, total: () => "" }));
+    table([{ name: "what", text: true, wrap: true, value: (row) => row.name }, bytesColumn("bytes", (row) => row.bytes)], rows, { sort: null, total: () => "" }));
 };
 
 const mix = (from, to, part) => {
