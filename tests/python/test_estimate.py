@@ -146,11 +146,12 @@ def test_recorded_peaks_are_estimated_within_five_percent(options: str, rank: in
     assert result.total == pytest.approx(measured * 2**30, rel=0.05 if options == EXPERTS else 0.01)
 
 
-MEASURED = ROOT / "bench" / "results" / "h200-2026-11-25"
+MEASURED = (ROOT / "bench" / "results" / "h200-2026-11-25", ROOT / "tests" / "python" / "data")
 
 
 def measured_run(round_name: str, workload: str) -> dict[str, Any]:
-    document = json.loads((MEASURED / f"round_{round_name}.json").read_text())
+    name = f"round_{round_name}.json"
+    document = json.loads(next(path for folder in MEASURED if (path := folder / name).is_file()).read_text())
     run: dict[str, Any] = document["workloads"][workload]
     return run
 
