@@ -15,6 +15,7 @@
 #include "allocator/torch/uncounted_bytes.h"
 #include "tests/graphs/fake_listener.h"
 #include "tests/torch/fake_graphs.h"
+#include "tests/torch/libtorch_cuda.h"
 
 namespace stalloc {
 namespace {
@@ -341,16 +342,10 @@ TEST_F(GraphGuardTest, CapturesOfOnePoolThatOverlap) {
 
 // In torch's import tables -----------------------------------------------------------------------------------------
 
-// Loads the library of the torch that is built against, as `import torch` does. Its CUDA libraries need not be there.
 class GraphGuardInstallTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    Dl_info info;
-    void* const c10 = dlsym(RTLD_DEFAULT, "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
-    if (c10 == nullptr || dladdr(c10, &info) == 0) GTEST_SKIP() << "libc10_cuda.so is not loaded";
-    const std::string path = info.dli_fname;
-    const std::string torch = path.substr(0, path.rfind('/')) + "/libtorch_cuda.so";
-    if (dlopen(torch.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr) GTEST_SKIP() << dlerror();
+    if (const std::string why = LoadLibtorchCuda(); !why.empty()) GTEST_SKIP() << why;
   }
 };
 

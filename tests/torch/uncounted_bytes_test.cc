@@ -11,6 +11,7 @@
 
 #include "allocator/base/import_table.h"
 #include "allocator/torch/nccl_watch.h"
+#include "tests/torch/libtorch_cuda.h"
 
 namespace stalloc {
 namespace {
@@ -76,32 +77,29 @@ TEST_F(UncountedBytesTest, NothingIsCountedWhereItCannotBeKnown) {
 }
 
 TEST_F(UncountedBytesTest, ThreadsCountTogether) {
+  constexpr Bytes kThreads = 4;
+  constexpr Bytes kCalls = 1000;
+  UncountedBytes shared([]() -> std::optional<UncountedBytes::Sample> {
+    static thread_local std::int64_t taken = 0;
+    return UncountedBytes::Sample{0, taken += 5};
+  });
   std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&, i] {
-      UncountedBytes own([i, n = std::int64_t{0}]() mutable -> std::optional<UncountedBytes::Sample> {
-        return UncountedBytes::Sample{static_cast<c10::DeviceIndex>(i), n += 5};
-      });
-      for (int call = 0; call < 1000; ++call) own.During(Cause::kGraphs, [] { return 0; });
-      EXPECT_EQ(own.Of(static_cast<c10::DeviceIndex>(i), Cause::kGraphs), 5000);
+  for (Bytes i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (Bytes call = 0; call < kCalls; ++call) shared.During(Cause::kGraphs, [] { return 0; });
     });
   }
   for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(shared.Of(0, Cause::kGraphs), 5 * kThreads * kCalls);
 }
 
 // In torch's import tables: the library of the torch that is built against, as `import torch` loads it.
 TEST(NcclWatchTest, TakesThePlaceOfNcclsFunctionsInLibtorchCuda) {
-  Dl_info info;
-  void* const c10 = dlsym(RTLD_DEFAULT, "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
-  if (c10 == nullptr || dladdr(c10, &info) == 0) GTEST_SKIP() << "libc10_cuda.so is not loaded";
-  const std::string path = info.dli_fname;
-  const std::string torch = path.substr(0, path.rfind('/')) + "/libtorch_cuda.so";
-  if (dlopen(torch.c_str(), RTLD_LAZY | RTLD_GLOBAL) == nullptr) GTEST_SKIP() << dlerror();
-
+  if (const std::string why = LoadLibtorchCuda(); !why.empty()) GTEST_SKIP() << why;
   const ImportTable table = ImportTable::Of("libtorch_cuda.so").value();
-  int (*group_end)() = nullptr;
   const auto library_of = [&](const char* symbol) {
     void* const function = table.Function(symbol).value();
+    Dl_info info;
     EXPECT_NE(dladdr(function, &info), 0) << symbol;
     return std::string(info.dli_fname);
   };
@@ -119,7 +117,7 @@ TEST(NcclWatchTest, TakesThePlaceOfNcclsFunctionsInLibtorchCuda) {
   EXPECT_THAT(library_of("ncclGetVersion"), HasSubstr("nccl")) << "the others stay";
 
   // No communicator was made yet, so nothing is measured; NCCL answers as before (no group is open: an error).
-  group_end = reinterpret_cast<int (*)()>(table.Function("ncclGroupEnd").value());
+  const auto group_end = reinterpret_cast<int (*)()>(table.Function("ncclGroupEnd").value());
   EXPECT_NE(group_end(), 0);
   EXPECT_EQ(taken, 0);
   // One that cannot be made: the calls that come next are measured.
