@@ -24,6 +24,7 @@ from card_document import Document
 from least_memory import Least
 from step_figure import measure
 
+OF_CARD = (90.0, 95.0, 97.0, 98.0, 99.0, 99.5)
 EXAMPLES = """examples:
   python bench/card/card.py step --steps 60 --json step.json -- train.py --batch 8
   python bench/card/card.py step --alone --steps 110 -- train.py          # with seconds to step 100
@@ -31,6 +32,7 @@ EXAMPLES = """examples:
   python bench/card/card.py step --device cpu --steps 20 -- examples/plain_loop.py
   python bench/card/card.py least --steps 40 --json least.json -- train.py
   python bench/card/card.py least --caps 1.10 1.05 1.02 1.01 -- train.py
+  python bench/card/card.py least --of-card --budget-s 400 --steps 20 --json cliff.json -- train.py
   python bench/card/card.py step --optimizer-steps 5 -- train_gan.py      # five steps of the first optimizer a step
 """
 
@@ -62,7 +64,18 @@ def parse_arguments() -> argparse.Namespace:
         metavar="RATIO",
         help="try these caps (times the live peak) instead of bisecting; put -- before PROGRAM",
     )
+    smallest.add_argument(
+        "--of-card",
+        type=float,
+        nargs="*",
+        metavar="PERCENT",
+        help="try caps of which the live peak is so many percent (default 90 95 97 98 99 99.5); a smaller one than ran "
+        "out of memory is not tried",
+    )
+    smallest.add_argument("--budget-s", type=float, metavar="N", help="after N seconds, no further cap is tried")
     chosen = parser.parse_args()
+    if chosen.figure == "least" and chosen.of_card is not None:
+        chosen.caps = [100 / percent for percent in sorted(chosen.of_card or OF_CARD)]
     if chosen.program[:1] == ["--"]:
         del chosen.program[0]
     if not chosen.program or chosen.program == ["-m"]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
@@ -56,6 +57,7 @@ class Least:
         self._free: dict[str, Run] = {}
         self._attempts: list[dict[str, Any]] = []
         self._found: dict[str, dict[str, Any]] = {}
+        self._began = time.monotonic()
 
     def measure(self) -> int:
         """Exit code."""
@@ -117,11 +119,20 @@ class Least:
             self._write(complete=False)
 
     def _try_caps(self) -> None:
+        full: set[str] = set()  # those that ran out of memory, where caps get smaller and smaller
         for share in self._chosen.caps:
-            for name in self._trained():
-                self._attempt(name, round(share * self._live()), stops=False)
+            for name in [each for each in self._trained() if each not in full]:
+                if self._is_over():
+                    break
+                done = self._attempt(name, round(share * self._live()), stops=False)
+                if done["outcome"] == OUT_OF_MEMORY and self._chosen.of_card is not None:
+                    full.add(name)
             self._compare_at(share)
             self._write(complete=False)
+
+    def _is_over(self) -> bool:
+        budget = self._chosen.budget_s
+        return budget is not None and time.monotonic() - self._began > budget
 
     def _compare_at(self, share: float) -> None:
         """Fills in the ratios to expandable_segments in the same cap."""

@@ -215,10 +215,11 @@ class Card:
         yield Ran(Run(TRAINED if fits else OUT_OF_MEMORY, seconds if fits else [], [], int(cap < HELD[name]), end))
 
 
-def attempts(tmp_path: Path, caps: list[float]) -> dict[str, Any]:
+def attempts(tmp_path: Path, caps: list[float], **more: Any) -> dict[str, Any]:
     chosen = argparse.Namespace(
         **{"figure": "least", "allocators": list(HELD), "mode": "alloc", "steps": 6, "warm_up": 1, "caps": caps},
         **{"resolution": 0.5, "step_ratio": 1.05, "json": tmp_path / "least.json", "program": ["train.py"]},
+        **{"of_card": None, "budget_s": None, **more},
     )
     card = Card()
     assert Least(chosen, card, Document(chosen)).measure() == 0  # type: ignore[arg-type]
@@ -255,6 +256,25 @@ def test_caps_are_compared_with_expandable_segments_in_the_same(
     assert found[1.02, "expandable"]["num_alloc_retries"] == 1
     assert found[1.02, "stalloc"]["over_expandable"]["median"] == pytest.approx(1 / 1.2)
     assert "x expandable" in capsys.readouterr().out
+
+
+def test_no_smaller_card_is_tried_than_one_that_was_too_small(tmp_path: Path) -> None:
+    caps = [1.1, 1.05, 1.02]
+    document = attempts(tmp_path, caps, of_card=[100 / cap for cap in caps])
+    tried = {name: [each["outcome"] for each in document["attempts"] if each["allocator"] == name] for name in HELD}
+    assert tried["native"] == [OUT_OF_MEMORY]
+    assert [len(tried[name]) for name in ("expandable", "stalloc")] == [3, 3]
+    assert attempts(tmp_path, caps, budget_s=0)["attempts"] == [], "there is no time"
+
+
+def test_live_over_card_is_given_in_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    import card
+
+    words = ["card.py", "least", "--of-card", "99.5", "80", "--json", "x.json", "--", "train.py"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert card.parse_arguments().caps == [1.25, pytest.approx(100 / 99.5)]
+    monkeypatch.setattr(sys, "argv", [*words[:3], *words[5:]])
+    assert len(card.parse_arguments().caps) == 6
 
 
 def test_a_program_without_memory_of_the_gpu_has_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.machinery
+import importlib.util
+import json
 import re
 import sys
 import types
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -56,6 +59,33 @@ def test_the_page_of_figures_is_short() -> None:
 def test_tables_and_pictures_are_what_the_results_say() -> None:
     done = run_python(str(ROOT / "scripts" / "figures"), "--check")
     assert (done.code, done.out) == (0, "")
+
+
+def test_steps_of_a_full_card_are_a_table_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = importlib.machinery.SourceFileLoader("figures", str(ROOT / "scripts" / "figures"))
+    spec = importlib.util.spec_from_loader("figures", loader)
+    assert spec is not None
+    figures = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "figures", figures)
+    loader.exec_module(figures)
+
+    def attempt(percent: float, name: str, ratio: Optional[float], retries: int = 0) -> dict[str, Any]:
+        outcome = "trained" if ratio else "out of memory"
+        counted = {"mean_step_ratio": ratio, "num_alloc_retries": retries, "arena_changes": None}
+        return {"allocator": name, "cap_over_live": 100 / percent, "outcome": outcome, **counted}
+
+    tried = [attempt(90, "native", None), attempt(90, "expandable", 1.0), attempt(99.5, "expandable", 1.25, 3)]
+    tried += [attempt(percent, "stalloc", 1.0) for percent in (90, 99.5)]
+    (tmp_path / "gpu").mkdir()
+    (tmp_path / "gpu" / "cliff_two_words.json").write_text(json.dumps({"attempts": tried}))
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    lines = figures.cliff_table().splitlines()[2:]
+    assert lines == [
+        "| two words | 90 % | out of memory | 1.00 | 1.00 |",
+        "| two words | 99.5 % | out of memory | 1.25, 3 retries | 1.00 |",
+    ], "a smaller card than one that was too small is too small"
+    drawn = figures.cliff_picture(figures.cliffs(), figures.THEMES["light"])
+    assert (drawn.count("<circle"), drawn.count("l8 8m0 -8l-8 8")) == (4, 2)
 
 
 def test_every_page_of_docs_is_in_the_navigation() -> None:
