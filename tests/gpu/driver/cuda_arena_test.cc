@@ -108,10 +108,11 @@ TEST_F(CudaArenaTest, ManyChunksMapAndGoBack) {
   }
 }
 
+// About 350 blocks live, and each hole between them may leave parts of two chunks idle.
 TEST_F(CudaArenaTest, BlocksOfAnExactTraceKeepTheirBytesAtTwoPercentAboveTheLivePeak) {
   constexpr std::uint64_t kSeed = 31;
   std::mt19937_64 random(kSeed);
-  constexpr Bytes kTarget = 6 * kGiB;
+  constexpr Bytes kTarget = 12 * kGiB;
   ExactArena arena(*device_.driver, kTarget + kTarget / 50);
   struct Block {
     void* address;
@@ -121,9 +122,9 @@ TEST_F(CudaArenaTest, BlocksOfAnExactTraceKeepTheirBytesAtTwoPercentAboveTheLive
   std::vector<Block> live;
   Bytes live_bytes = 0;
   std::vector<std::uint64_t> buffer;
-  for (std::uint64_t step = 0; step < 1500; ++step) {
+  for (std::uint64_t step = 0; step < 600; ++step) {
     const double spread = std::uniform_real_distribution<double>(0, 1)(random);
-    const Bytes bytes = BlockBytes(static_cast<Bytes>(512 * std::pow(2.0, spread * 18)));  // 512 B to 128 MiB
+    const Bytes bytes = BlockBytes(static_cast<Bytes>(512 * std::pow(2.0, spread * 20)));  // 512 B to 512 MiB
     while (live_bytes + bytes > kTarget) {
       std::swap(live[random() % live.size()], live.back());
       const Block block = live.back();
