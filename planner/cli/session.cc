@@ -144,6 +144,9 @@ struct Session::Device {
   }
   void WriteSeconds(const Load& load, const ChoiceSeconds& choice, JsonWriter* json) const {
     json->Key("step_seconds").Value(cost->Seconds(load, choice)).Key("at_least").Value(cost->AtLeast(load));
+    const std::optional<double> share = cost->HostShare(load);
+    json->Key("host_share");
+    share.has_value() ? void(json->Value(*share)) : void(json->Null());
   }
 
   const EditPlayer player;
@@ -363,9 +366,6 @@ absl::StatusOr<std::string> Session::Seconds(JsonObject* request) {
   for (const Load& load : loads) {
     json.BeginObject();
     (*device)->WriteSeconds(load, seconds, &json);
-    const std::optional<double> share = (*device)->cost->HostShare(load);
-    json.Key("host_share");
-    share.has_value() ? void(json.Value(*share)) : void(json.Null());
     json.EndObject();
   }
   json.EndArray().EndObject();

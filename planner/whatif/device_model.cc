@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace stalloc::planner {
@@ -15,6 +16,7 @@ constexpr double kMostSlower = 4;  // than while it is watched
 constexpr int kHalves = 16;
 constexpr double kNear = 0.03;   // what is predicted this well is known
 constexpr double kByHost = 0.5;  // of a step
+constexpr double kGrows = 0.5;   // of the growth of its work: a part that grows by this much is bound by the device
 
 bool Communicates(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -65,6 +67,25 @@ Terms TermsOfPart(const std::vector<const WatchedStep*>& steps, std::size_t part
     if (timed.has_value()) terms += Communicates(name) ? LeastTerms(*timed) : TermsOf(*timed);
   }
   return terms;
+}
+
+// Seconds by which the device idles in a part of the large steps; 0: the host bounds it there.
+double GapOf(const std::vector<const WatchedStep*>& steps, std::size_t part) {
+  double mean = 0;
+  for (const WatchedStep* const step : steps) mean += step->load.size / static_cast<double>(steps.size());
+  std::vector<double> lasted[2];  // of small and of large steps
+  std::vector<double> worked[2];
+  for (const WatchedStep* const step : steps) {
+    double busy = 0;
+    for (const auto& [name, time] : step->busy[part]) busy += time.seconds;
+    const int large = step->load.size > mean ? 1 : 0;
+    lasted[large].push_back(step->seconds[part]);
+    worked[large].push_back(busy);
+  }
+  const double work = Middle(worked[1]);
+  const double more = work - Middle(worked[0]);
+  if (more <= 0 || Middle(lasted[1]) - Middle(lasted[0]) < kGrows * more) return 0;
+  return std::max(0.0, Middle(lasted[1]) - work);
 }
 
 double ErrorOf(const std::vector<double>& seconds, const std::vector<WatchedStep>& steps) {
@@ -132,14 +153,16 @@ std::optional<DeviceModel> DeviceModel::FromSteps(const std::vector<WatchedStep>
     Part part;
     part.host = alike.front()->seconds[i];
     for (const WatchedStep* const step : alike) part.host = std::min(part.host, step->seconds[i]);
+    part.gap = GapOf(alike, i);
     part.device = TermsOfPart(alike, i);
     model.parts_.push_back(part);
   }
+  model.lead_ = model.LeadOf(free);
   return model.Slower(model.HowSlow(model.Informative(free)));
 }
 
 double DeviceModel::Seconds(const Load& load, const Terms& again) const {
-  double seconds = 0;
+  double seconds = lead_;
   for (const Load::Part& one : load.MicroBatches()) seconds += one.often * MicroBatch(one, again);
   return seconds;
 }
@@ -157,16 +180,18 @@ double DeviceModel::MicroBatch(const Load::Part& one, const Terms& again) const 
   double seconds = 0;
   for (const Part& part : parts_) {
     const double works = part.device.At(one.size, one.square);
-    seconds += std::max(part.host / count_ + again.always * works / whole, works * (1 + more));
+    seconds += std::max(part.host / count_ + again.always * works / whole, part.gap / count_ + works * (1 + more));
   }
   return seconds;
 }
 
 double DeviceModel::HostShare(const Load& load) const {
-  double bound = 0;
+  double bound = lead_;
   for (const Load::Part& one : load.MicroBatches()) {
     for (const Part& part : parts_) {
-      if (part.host / count_ > part.device.At(one.size, one.square)) bound += one.often * part.host / count_;
+      const double by_device = part.gap + count_ * part.device.At(one.size, one.square);
+      const bool by_host = part.host > by_device * (1 + kNear);  // the shortest that was seen may be the device's
+      bound += one.often / count_ * (by_host ? part.host : part.gap);
     }
   }
   return bound / Seconds(load);
@@ -174,8 +199,29 @@ double DeviceModel::HostShare(const Load& load) const {
 
 DeviceModel DeviceModel::Slower(double times) const {
   DeviceModel slower = *this;
-  for (Part& part : slower.parts_) part.host *= times;
+  for (Part& part : slower.parts_) {
+    part.host *= times;
+    part.gap *= times;
+  }
   return slower;
+}
+
+// Only where steps of two sizes have it, and the device bounds the large ones: what these take in addition is in no
+// part.
+double DeviceModel::LeadOf(const std::vector<Timed>& free) const {
+  std::vector<double> sizes;
+  for (const Timed& step : free) sizes.push_back(step.load.size / step.load.count);
+  if (AreOne(sizes)) return 0;
+  const double mean = std::accumulate(sizes.begin(), sizes.end(), 0.0) / static_cast<double>(sizes.size());
+  std::vector<double> more[2];  // in small and in large steps
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < free.size(); ++i) {
+    const int large = sizes[i] > mean ? 1 : 0;
+    more[large].push_back(free[i].seconds - Seconds(free[i].load));
+    if (large == 1) shares.push_back(HostShare(free[i].load));
+  }
+  if (Middle(std::move(shares)) > kByHost) return 0;
+  return std::max(0.0, std::min(Middle(more[0]), Middle(more[1])));
 }
 
 // The steps that show how slow the host is: those with large micro-batches where it bounds them, for libraries choose a

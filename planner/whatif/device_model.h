@@ -4,6 +4,10 @@
 // is ahead by no more than a part, so that it bounds short micro-batches between long ones. What the host takes is
 // taken to be the same whatever the size; what the device takes is the sum over its kernels, by name (terms.h). One
 // that communicates waits for other ranks, too, which makes it longer and never shorter.
+//
+// Where the program waits for the device, the host's work comes after the device's, and both count: the gap of a part.
+// It is what the device idles in large steps, in parts that grow with their work. What untraced steps of all sizes take
+// beyond their parts comes once a step, before its first kernel: batches are loaded. That is the lead.
 #pragma once
 
 #include <map>
@@ -43,22 +47,27 @@ class DeviceModel {
 
   // A step. `again`: of what is recomputed: where the device has most to do, there are the passes.
   [[nodiscard]] double Seconds(const Load& load, const Terms& again = {}) const;
-  // For a step, 0 to 1: of the parts that the host bounds.
+  // For a step, 0 to 1: of the parts that the host bounds, gaps and the lead.
   [[nodiscard]] double HostShare(const Load& load) const;
+  // Seconds of a step before its first kernel. They are in Seconds.
+  [[nodiscard]] double lead() const { return lead_; }
   // Micro-batches of the steps that were watched.
   [[nodiscard]] double count() const { return count_; }
 
  private:
   struct Part {
     double host = 0;  // seconds of a step
+    double gap = 0;   // the same
     Terms device;
   };
   [[nodiscard]] double MicroBatch(const Load::Part& one, const Terms& again) const;
   [[nodiscard]] DeviceModel Slower(double times) const;
+  [[nodiscard]] double LeadOf(const std::vector<Timed>& free) const;
   [[nodiscard]] std::vector<Timed> Informative(const std::vector<Timed>& free) const;
   [[nodiscard]] double HowSlow(const std::vector<Timed>& free) const;
 
   double count_ = 0;
+  double lead_ = 0;
   std::vector<Part> parts_;
 };
 

@@ -45,7 +45,8 @@ void StepCost::TakeFreeSteps(const TracedTimes& traced) {
   if (steps.empty()) return;
   device_ = DeviceModel::FromSteps(traced.watched, steps);
   if (device_.has_value()) {
-    rest_ = std::min(rest_, device_->Seconds(traced.watched.front().load));
+    const double lead = device_->lead();
+    rest_ = lead + std::clamp(rest_ - lead, 0.0, device_->Seconds(traced.watched.front().load) - lead);
     return;
   }
   const double count = UsualCount(steps);
@@ -105,7 +106,8 @@ void StepCost::TakeLayers(const TracedTimes& traced) {
 
 double StepCost::Passes(const Load& load, const Terms& again) const {
   if (device_.has_value()) {
-    return std::max(0.0, device_->Seconds(load, again) - rest_ * load.count / device_->count());
+    const double lead = device_->lead();
+    return std::max(0.0, device_->Seconds(load, again) - lead - (rest_ - lead) * load.count / device_->count());
   }
   return load.count * fixed_ + load.size * growing_ + load.square * square_;
 }

@@ -298,3 +298,47 @@ def test_the_squares_of_lengths_are_over_the_largest_traced_micro_batch_s() -> N
     assert Work(traced=2, rows=4, lengths=together).load(2) == Load(2, 2.5, (150**2 + 100**2) / 100**2)
     assert Work(traced=2, accumulation=1, keeps_accumulation=True).load(4) == Load(1, 2.0, 2.0), "rows of one length"
     assert Work(traced=2, accumulation=1, keeps_accumulation=True, longer=True).load(4) == Load(1, 2.0, 4.0)
+
+
+class Accumulating:
+    """A step of micro-batches, after each of which the program waits for the device, as where it looks at the loss: the
+    host's work between them is never hidden. Before the step it loads its batches; after it comes an optimizer."""
+
+    LOADS, BETWEEN, OPTIMIZER = 30_000_000, 9_000_000, 12_000_000  # nanoseconds
+
+    @classmethod
+    def kernels(cls, rows: list[int]) -> list[Kernel]:
+        found: list[Kernel] = []
+        free = 0
+        for each in rows:
+            host = free + cls.BETWEEN
+            for _ in range(100):
+                for name, duration in (("gemm", 100_000 * each), ("cast", 20_000), ("norm", 30_000 * each)):
+                    begin = max(free, host)
+                    host += LAUNCH
+                    found.append((begin, begin + duration, name))
+                    free = begin + duration
+        found += [(free + i * 1_000_000, free + (i + 1) * 1_000_000, "adam") for i in range(cls.OPTIMIZER // 1_000_000)]
+        return found
+
+    @classmethod
+    def seconds(cls, rows: list[int]) -> float:
+        return (cls.LOADS + cls.BETWEEN + cls.kernels(rows)[-1][1] - cls.kernels(rows)[0][0]) / 1e9
+
+    @classmethod
+    def beside(cls, *steps: list[int]) -> Beside:
+        seen = [{"tokens": rows, **(in_parts(cls.kernels(rows)) or {})} for rows in steps]
+        return Beside([(cls.seconds(rows), rows) for rows in steps], seen)
+
+
+@pytest.mark.parametrize("rows", [[8] * 3, [6] * 4, [12] * 2, [24]])
+def test_each_micro_batch_costs_the_host_again_what_the_device_waits_for(
+    build: Path, tmp_path: Path, rows: list[int]
+) -> None:
+    """Traced were 6 and 12 rows, twice a step; a traced step's time outside of passes is loading and the optimizer."""
+    rest = (Accumulating.LOADS + Accumulating.OPTIMIZER) / 1e9
+    with cost(build, tmp_path, Accumulating.beside([6, 6], [12, 12]), 2, 0.3, rest=rest) as model:
+        step = model.step(loaded(rows))
+        assert step["step_seconds"] == pytest.approx(Accumulating.seconds(rows), rel=0.02)
+        waits = Accumulating.LOADS + len(rows) * Accumulating.BETWEEN
+        assert step["host_share"] == pytest.approx(waits / 1e9 / step["step_seconds"], abs=0.03)

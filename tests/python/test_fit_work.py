@@ -146,7 +146,7 @@ class Asked:
     ) -> list[dict[str, Any]]:
         self.sizes += [size for size, _ in sizes]
         found = {"fits": True, "peak": 1, "bound": "", "pool": 0, "outside_pool": 0, "at_least": False}
-        chosen = {"recompute": [], "offload": [], "offload_state": False}
+        chosen = {"host_share": None, "recompute": [], "offload": [], "offload_state": False}
         return [{**found, **chosen, "step_seconds": load.size} for _, load in sizes]
 
 
@@ -157,6 +157,44 @@ def test_a_step_of_one_micro_batch_has_no_gradients_of_others() -> None:
         found = [each.change for each in chooser._search(1, [4, 2])]
         assert [(each.accumulated, each.single) for each in found] == changes
         assert [(each.accumulated, each.single) for each in run.sizes] == changes
+
+
+class Timed(Asked):
+    """24 rows a step, which take so long by their micro-batches; 24 at once do not fit."""
+
+    def __init__(self, seconds_of: dict[int, float]) -> None:
+        super().__init__()
+        self._seconds_of = seconds_of
+
+    def seconds(self, device: int, loads: list[Load]) -> list[dict[str, Any]]:
+        return [{"step_seconds": self._seconds_of.get(round(24 / load.count), 9.0)} for load in loads]
+
+    def search(self, device: int, memory: int, sizes: Any, bus: float, graphs: int) -> list[dict[str, Any]]:
+        seconds = self.seconds(device, [load for _, load in sizes])
+        found = super().search(device, memory, sizes, bus, graphs)
+        fits = [{"fits": load.count > 1} for _, load in sizes]
+        return [{**one, **second, **fit} for one, second, fit in zip(found, seconds, fits)]
+
+    def outcome(self, change: Change, device: int, plans: bool) -> Outcome:
+        return Outcome(1, {"stalloc": 1})
+
+
+@pytest.mark.parametrize(
+    ("seconds_of", "chosen"),
+    [
+        ({24: 0.9, 12: 1.0, 8: 0.995, 6: 0.996}, 12),
+        ({24: 0.9, 12: 1.0, 8: 0.98, 6: 0.985}, 8),
+        ({24: 0.9, 12: 1.0, 8: 0.98, 6: 0.96}, 6),
+        ({24: 9.0, 12: 1.0, 8: 0.9951, 6: 0.9899}, 8),
+    ],
+)
+def test_of_choices_that_are_as_fast_the_fewest_micro_batches_are_taken(
+    seconds_of: dict[int, float], chosen: int
+) -> None:
+    run = Timed(seconds_of)
+    wish = choose.Wish(10, Work(traced=6, accumulation=2, rows=24, divides=True, least=6))
+    best, _ = choose._Chooser(run, run, wish, lambda _: None)._fastest()  # type: ignore[arg-type]
+    assert (best.micro_batch, best.accumulation) == (chosen, 24 // chosen)
 
 
 def test_a_step_keeps_what_is_in_no_pass(build: Path, tmp_path: Path) -> None:

@@ -231,6 +231,8 @@ class FitPredicted(TypedDict):
     held_bytes: dict[str, int]
     step_seconds: float
     step_at_least: bool
+    step_bound: Optional[str]
+    host_share: Optional[float]
     tokens_per_second: float
     graphs: FitGraphs
 

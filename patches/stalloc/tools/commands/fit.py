@@ -287,10 +287,11 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         print(f"  copies to the host: {document['bus']['bytes_per_second'] / 1e9:.1f} GB/s, {known}")
     reserved = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
     seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s"
+    waits = "" if predicted["host_share"] is None else f" (the host bounds {100 * predicted['host_share']:.0f} % of it)"
     print(
         f"predicted: {worded(sure['peak'], size(predicted['peak_live_bytes']))} live at the peak "
         f"({document['bound']}); reserved under {worded(sure['peak'], reserved)}\n"
-        f"           {seconds} a step, {predicted['tokens_per_second']:.3f} x the tokens/s"
+        f"           {seconds} a step{waits}, {predicted['tokens_per_second']:.3f} x the tokens/s"
     )
     if predicted["step_at_least"]:
         print("  the host bounds the traced steps, not the device: trace larger micro-batches for a better estimate")

@@ -2,9 +2,10 @@
 
 A step has the requested rows (`Work.rows`), else about as many as before: a smaller micro-batch comes more
 often, with gradients of those before it there, a larger one less often, but once at least (work.py). How long it takes
-is step_model.py's: passes, recomputed layers forward once more, copies of what is offloaded where nothing hides them.
-The fastest by rows a second is chosen among those that fit, and a smaller change where it is as fast. What is chosen is
-planned; where the plan reserves more than fits, the search runs again with less memory.
+is the planner's (step_cost.h): passes, recomputed layers forward once more, copies of what is offloaded where nothing
+hides them. The fastest by rows a second is chosen among those that fit. Of those that are as fast, it is the one with
+the fewest micro-batches a step, then the smallest change, then the least memory. What is chosen is planned; where the
+plan reserves more than fits, the search runs again with less memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stalloc.tools.fitting.work import Lengths, Work
 from stalloc.tools.report import certainty, findings
 from stalloc.tools.report.certainty import Certainty
 
-_AS_FAST = 0.002  # a configuration that is faster by less is not worth a change
+_AS_FAST = 0.01  # what is predicted to be faster by less is as fast
 _ROUNDS = 6
 _MUCH = 0.01  # of the memory: what a choice holds beyond it is found by small steps
 _CLOSE = 16  # micro-batches that differ by one in so many are next to each other
@@ -67,6 +68,7 @@ class Tried:
     tokens: float  # a second, over those of the traced run
     bound: str
     graph_bytes: int  # if graphs of all passes lay in one pool
+    host_share: Optional[float] = None  # of a step with nothing changed, that the host bounds; None: not known
     at_least: bool = False  # a step may take longer: the host bounds those that were traced
     outcome: Optional[Outcome] = None  # planned
 
@@ -225,15 +227,17 @@ class _Chooser:
         return sorted(known, key=lambda each: each.micro_batch)
 
     def _promising(self, sizes: list[int]) -> list[Tried]:
-        """Those that could be the fastest, by what they would be if nothing had to be changed for them. Of several as
-        fast the largest: what a micro-batch takes of the host beyond its kernels is hardly in the prediction."""
+        """Those that could be the first, by what they would be if nothing had to be changed for them."""
         known: list[Tried] = []
         self._seconds(sizes)
-        for size in sorted(sizes, key=lambda each: (round(self._most_tokens(each) / _AS_FAST), each), reverse=True):
-            best = max((each.tokens for each in known if each.fits), default=0.0)
-            if best > 0 and self._most_tokens(size) <= best * (1 + _AS_FAST):
+        for size in sorted(sizes, key=self._most_tokens, reverse=True):
+            fitting = [each for each in known if each.fits]
+            best = max((each.tokens for each in fitting), default=0.0)
+            if self._most_tokens(size) < best * (1 - _AS_FAST):
                 break
-            known += self._reported_search([size])
+            larger = any(each.micro_batch > size for each in fitting if each.tokens >= best * (1 - _AS_FAST))
+            if not larger or self._most_tokens(size) > best * (1 + _AS_FAST):
+                known += self._reported_search([size])
         return sorted(known, key=lambda each: each.micro_batch)
 
     def _longest(self) -> list[Tried]:
@@ -274,7 +278,7 @@ class _Chooser:
             if not left:
                 lowest = min(tried.values(), key=lambda each: each.live)
                 return self._with_outcome(lowest), list(tried.values())
-            first = min(left, key=self._rank)
+            first = self._first_of(left)
             if first.outcome is None:
                 planned = tried[first.micro_batch] = self._planned(first)
                 if planned.fits and planned.change == first.change:
@@ -295,7 +299,7 @@ class _Chooser:
             left = [each for each in tried.values() if each.fits]
             if not left:
                 return tried
-            first = self._with_outcome(min(left, key=self._rank))
+            first = self._with_outcome(self._first_of(left))
             assert first.outcome is not None
             held = first.outcome.needed(self._wish.allocator)
             if held <= self._wish.memory:
@@ -326,12 +330,15 @@ class _Chooser:
         nearest = min(above, default=fits)
         return (fits + nearest) // 2 if nearest - fits > max(1, nearest // _CLOSE) else None
 
-    def _rank(self, one: Tried) -> tuple[float, int]:
-        """Lowest first: faster by steps of _AS_FAST, then what changes less."""
+    def _first_of(self, fitting: list[Tried]) -> Tried:
         if self._wish.goal is Goal.LONGEST:
-            return -one.micro_batch, 0
-        changes = len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._work.traced)
-        return -round(one.tokens / _AS_FAST), changes
+            return max(fitting, key=lambda each: each.micro_batch)
+        least = max(each.tokens for each in fitting) * (1 - _AS_FAST)
+        alike = [each for each in fitting if each.tokens >= least]
+        return min(alike, key=lambda each: (each.accumulation, self._changes(each), each.live))
+
+    def _changes(self, one: Tried) -> int:
+        return len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._work.traced)
 
     def _tried(self, micro_batch: int, result: dict[str, Any]) -> Tried:
         recompute, offload = tuple(result["recompute"]), tuple(result["offload"])
@@ -348,6 +355,7 @@ class _Chooser:
             bound=result["bound"],
             graph_bytes=result["pool"] + result["outside_pool"],
             at_least=result["at_least"],
+            host_share=result["host_share"],
         )
 
     def _planned(self, one: Tried) -> Tried:

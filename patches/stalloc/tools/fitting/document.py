@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 from stalloc.core.module_paths import CHOICE_VERSION
 from stalloc.tools.fitting import settings
@@ -35,6 +35,8 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
             "held_bytes": best.outcome.held,
             "step_seconds": best.step_seconds,
             "step_at_least": best.at_least,  # the host bounds traced steps, the device may bound larger ones
+            "step_bound": _bound_of(best),
+            "host_share": best.host_share,
             "tokens_per_second": best.tokens,
             # In one pool with all passes; `traced`: the pools of graphs that the traced run had, as it was.
             "graphs": {
@@ -49,6 +51,13 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
         "tried": [_tried(each) for each in choice.tried],
         "candidates": [_candidate(each) for each in choice.candidates],
     }
+
+
+def _bound_of(one: Tried) -> Optional[str]:
+    """What most of a step waits for; None: the device was not watched."""
+    if one.host_share is None:
+        return None
+    return "host" if one.host_share > 0.5 else "device"
 
 
 def _chosen(choice: Choice, wish: Wish) -> dict[str, Any]:
