@@ -9,15 +9,20 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
+from by_hand import BUDGET, EXPANDABLE, NATIVE
 from documents import GIB
 from known import Configuration, Known
 from launch import EXIT_OUT_OF_MEMORY, Launcher, failed, outcome_of
 from search import Outcome
 
 PLANNED_STEPS = 4  # of the trace that stalloc is planned from
-_MODES: dict[str, dict[str, str]] = {
+_EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+_MODES: dict[str, dict[str, str]] = {  # of contenders that are not stalloc's
     "native": {},
-    "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "expandable": _EXPANDABLE,
+    NATIVE: {},
+    EXPANDABLE: _EXPANDABLE,
+    BUDGET: _EXPANDABLE,
 }
 
 
@@ -29,7 +34,7 @@ class Attempts:
     ) -> None:
         self._chosen, self._program, self._directory = chosen, program, directory
         self._known, self._launcher = known, launcher
-        self._deadline = time.monotonic() + chosen.row_seconds
+        self._deadline = min(time.monotonic() + chosen.row_seconds, chosen.until)
         self._broken: dict[Path, Optional[Outcome]] = {}  # what went wrong with a plan, if anything
 
     def in_time(self, configuration: Configuration, allocator: str) -> Optional[Outcome]:
@@ -38,7 +43,7 @@ class Attempts:
         if known is not None:
             return known
         if time.monotonic() > self._deadline:
-            print(f"{self._program}, {allocator}: no time left (--row-seconds)", flush=True)
+            print(f"{self._program}, {allocator}: no time left (--row-seconds, --budget-s)", flush=True)
             return None
         outcome = self.made(configuration, allocator)
         self._known.add(self._program, allocator, configuration, outcome)
@@ -81,8 +86,9 @@ class Attempts:
         directory = self._directory / allocator / configuration.key()
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "fit.json").write_text(configuration.document)
-        words = ["--micro-batch", str(configuration.micro_batch), "--fit", str(directory / "fit.json")]
-        return self._launcher.run(self._program, [*words, "--steps", str(steps)], mode)
+        changes = configuration.by_hand or ("--fit", str(directory / "fit.json"))
+        words = ["--micro-batch", str(configuration.micro_batch), *changes, "--steps", str(steps)]
+        return self._launcher.run(self._program, words, mode)
 
 
 def _text(outcome: Outcome) -> str:

@@ -17,9 +17,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from worth_table import PROGRAMS, megatron_row, table
+from worth_table import PROGRAMS, hand_table, megatron_row, table
 
 BEGIN, END = "<!-- worth: begin -->", "<!-- worth: end -->"
+HAND = "<!-- by hand: begin -->", "<!-- by hand: end -->"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -43,21 +44,24 @@ def rows_of(files: list[Path], without: list[str]) -> list[dict[str, Any]]:
     return [found.get(key, {"program": key, **missing}) for key in PROGRAMS]
 
 
-def put_between(text: str, content: str, where: str) -> str:
+def put_between(text: str, content: str, where: str, marks: tuple[str, str] = (BEGIN, END)) -> str:
     """Between the two marks. ValueError where they are not there."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"{where}: expected {BEGIN} and {END}, once each")
-    return text[: text.index(BEGIN) + len(BEGIN)] + "\n" + content + text[text.index(END) :]
+    begin, end = marks
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"{where}: expected {begin} and {end}, once each")
+    return text[: text.index(begin) + len(begin)] + "\n" + content + text[text.index(end) :]
 
 
 def main() -> int:
     chosen = parse_arguments()
     rows = rows_of(chosen.files, chosen.without)
-    print(table(rows), end="")
+    print(table(rows), hand_table(rows), sep="\n", end="")
     try:
         if chosen.write:
             path = Path(__file__).with_name("README.md")
-            path.write_text(put_between(path.read_text(), table(rows), path.name))
+            text = put_between(path.read_text(), table(rows), path.name)
+            hand = hand_table(rows)
+            path.write_text(put_between(text, hand, path.name, HAND) if hand else text)
     except ValueError as error:
         print(f"figure.py: {error}", file=sys.stderr)
         return 1

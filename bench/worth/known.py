@@ -21,13 +21,17 @@ class Configuration:
     recompute: tuple[str, ...]
     offload: tuple[str, ...]
     document: str = dataclasses.field(compare=False, repr=False)  # fit.json
+    by_hand: tuple[str, ...] = ()  # words of train.py in place of a fit.json
 
     def key(self) -> str:
         """The same for the same choice."""
-        changes = json.dumps([self.micro_batch, self.recompute, self.offload]).encode()
+        hand = [self.by_hand] if self.by_hand else []
+        changes = json.dumps([self.micro_batch, self.recompute, self.offload, *hand]).encode()
         return f"{self.micro_batch}-{hashlib.sha256(changes).hexdigest()[:12]}"
 
     def worded(self) -> str:
+        if self.by_hand:
+            return f"{self.micro_batch}, {' '.join(self.by_hand).removeprefix('--').replace('-', ' ')}"
         changed = f", {len(self.recompute)} parts recomputed" if self.recompute else ""
         return f"{self.micro_batch}{changed}" + (f", {len(self.offload)} offloaded" if self.offload else "")
 

@@ -25,6 +25,7 @@ class Proposals:
     chosen: argparse.Namespace
     program: str
     run: TracedRun
+    bus: float = 0.0  # bytes a second to the host; 0: nothing is offloaded
     _known: dict[tuple[str, int], Optional[Configuration]] = dataclasses.field(default_factory=dict)
 
     def __call__(self, allocator: str, memory: int) -> Optional[Configuration]:
@@ -68,7 +69,7 @@ class Proposals:
             memory=memory,
             work=work,
             goal=choose.Goal.LONGEST if kind.longest else choose.Goal.FASTEST,
-            bus=0.0,  # pinned memory of the host would be a knob of its own
+            bus=self.bus,
             allocator=allocator,
             sequence_unit=UNIT if kind.longest else 0,
         )

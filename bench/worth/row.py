@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import time
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
 
 from attempts import Attempts
+from by_hand import BUDGET, BY_HAND, EXPANDABLE, NATIVE, search_by_hand
 from kinds import KINDS
 from known import Configuration, Known
 from launch import Launcher
@@ -20,7 +23,10 @@ from step_ratios import median_interval
 from traces import Traces
 
 _LEFT = 256 << 20  # bytes of a card that are left in addition to those of no allocator
-_ORDER = ("expandable", "stalloc", "native")  # where time runs out, the last has no attempts
+OFFLOAD = "stalloc-offload"
+_ORDER = (EXPANDABLE, "stalloc", OFFLOAD, "expandable", NATIVE, BUDGET, "native")  # the last has no time left first
+CONTENDERS = _ORDER
+_SEARCHED = ("native", "expandable", "stalloc")  # by one search, with the same knobs: the best of one is tried by all
 
 
 class Row:
@@ -42,18 +48,15 @@ class Row:
         )
         traced_seconds = time.monotonic() - begin
         limit = self._chosen.card - traces.outside - (_LEFT if self._chosen.device == "cuda" else 0)
-        proposals = Proposals(self._chosen, self._program, traces.traced_run())
+        self._proposals = Proposals(self._chosen, self._program, traces.traced_run())
+        self._offloading = dataclasses.replace(self._proposals, bus=traces.bus, _known={})
         made = Attempts(self._chosen, self._program, self._directory, self._known, self._launcher)
         attempts: dict[str, list[Attempt[Configuration]]] = {}
         for name in sorted(self._chosen.allocators, key=_ORDER.index):
-            attempts[name] = search(
-                limit,
-                lambda memory, name=name: proposals(name, memory),  # type: ignore[misc]
-                lambda configuration, name=name: made.in_time(configuration, name),  # type: ignore[misc]
-                self._chosen.attempts,
-            )
-        for name in attempts:
-            self._try_the_best(attempts, name, made)
+            attempts[name] = self._searched(name, limit, lambda one, name=name: made.in_time(one, name))  # type: ignore[misc]
+        same = {name: tried for name, tried in attempts.items() if name in _SEARCHED}
+        for name in same:
+            self._try_the_best(same, name, made)
         best = {name: best_of(tried, self._size) for name, tried in attempts.items()}
         runs = self._rounds({name: one for name, one in best.items() if one is not None}, made)
         return {
@@ -66,6 +69,14 @@ class Row:
             "wall_seconds": time.monotonic() - begin,
             "processes": self._launcher.processes,
         }
+
+    def _searched(
+        self, name: str, limit: int, attempt: Callable[[Configuration], Optional[Outcome]]
+    ) -> list[Attempt[Configuration]]:
+        if name in BY_HAND:
+            return search_by_hand(name, self._program, self._chosen.size, attempt)
+        proposals, allocator = (self._offloading, "stalloc") if name == OFFLOAD else (self._proposals, name)
+        return search(limit, lambda memory: proposals(allocator, memory), attempt, self._chosen.attempts)
 
     def _try_the_best(self, attempts: dict[str, list[Attempt[Configuration]]], allocator: str, made: Attempts) -> None:
         """What was the best under any allocator, under this one."""
@@ -124,13 +135,13 @@ def summary(
         return {"attempts": tried, "best": None}
     configuration, figures = best.configuration, best.outcome.figures or {}
     document = json.loads(configuration.document)
-    predicted = document["predicted"]
     seconds, tokens = _steps(runs, "seconds"), _steps(runs, "tokens")
     return {
         "attempts": tried,
         "best": configuration.worded(),
         "micro_batch": configuration.micro_batch,
         "recomputed": list(configuration.recompute),
+        "offloaded": list(configuration.offload),
         "first_try": attempts[0].outcome.fits,
         "tokens_per_second": {
             "mean": sum(tokens) / sum(seconds),
@@ -142,12 +153,17 @@ def summary(
         "counted": _counted(runs),
         "held_bytes": best.outcome.held,
         "live_bytes": figures.get("live_bytes", 0),
-        "predicted": {
-            "live_bytes": predicted["peak_live_bytes"],
-            "held_bytes": predicted["held_bytes"].get(allocator),
-            "step_seconds": predicted["step_seconds"],
-            "step_at_least": predicted["step_at_least"],
-            "bound": document["bound"],
-        },
+        "predicted": _predicted(allocator, document) if "predicted" in document else None,
         "step_seconds": statistics.fmean(seconds),
+    }
+
+
+def _predicted(allocator: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Of a fit.json."""
+    found = document["predicted"]
+    return {
+        "live_bytes": found["peak_live_bytes"],
+        "held_bytes": found["held_bytes"].get("stalloc" if allocator == OFFLOAD else allocator),
+        **{name: found.get(name) for name in ("step_seconds", "step_at_least", "step_bound", "host_share")},
+        "bound": document["bound"],
     }

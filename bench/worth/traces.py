@@ -12,7 +12,7 @@ from typing import Any
 from documents import write_json
 from kinds import KINDS, Traced
 
-from stalloc.tools.fitting.replayed import TracedRun
+from stalloc.tools.fitting.replayed import Bus, TracedRun
 
 TRACED_STEPS, FREE_STEPS = 3, 8  # the free ones show how long steps take untraced
 _VARIABLES = {
@@ -37,6 +37,11 @@ class Traces:
     def outside(self) -> int:
         """Bytes of the card that are no allocator's."""
         return max(rank for each in self.measured for rank in each["outside_bytes"])
+
+    @property
+    def bus(self) -> float:
+        """Bytes a second to the host, as measured after the trace."""
+        return Bus.measured_with(self._trace("traced")).bytes_per_second
 
     def traced_run(self) -> TracedRun:
         first, second = (self._trace(name) for name in ("traced", "beside"))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
+import torch._functorch.config
 from programs import PROGRAMS, Options, Program
 
 import stalloc
@@ -42,7 +43,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("--size", choices=["real", "toy"], default="real")
     parser.add_argument("--micro-batch", type=int, default=1)
-    parser.add_argument("--fit", type=Path, help="what stalloc.apply does to the model")
+    changes = parser.add_mutually_exclusive_group()
+    changes.add_argument("--fit", type=Path, help="what stalloc.apply does to the model")
+    changes.add_argument("--recompute-all", action="store_true", help="recompute each layer as a whole")
+    changes.add_argument(
+        "--activation-budget", type=float, metavar="SHARE", help="compile each layer with torch's budget for it"
+    )
     parser.add_argument(
         "--share", type=float, default=0.0, help="for a trace: two micro-batches a step, rows alike, so much as long"
     )
@@ -61,6 +67,19 @@ def device_of(arguments: argparse.Namespace) -> torch.device:
     if arguments.card is not None:
         occupy(arguments.card, device)
     return device
+
+
+def change_by_hand(model: torch.nn.Module, recompute_all: bool, budget: Optional[float]) -> None:
+    """Of the model's chain of layers."""
+    chains = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
+    layers = max(chains, key=lambda chain: sum(weight.numel() for weight in chain.parameters()))
+    if recompute_all:
+        for layer in layers:
+            stalloc.recompute(layer)
+    if budget is not None:
+        torch._functorch.config.activation_memory_budget = budget
+        for layer in layers:
+            layer.compile()
 
 
 def begin_ranks(device: torch.device, wanted: int) -> None:
@@ -141,6 +160,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     program = make(options, device)
     if arguments.fit is not None:
         stalloc.apply(arguments.fit, program.model)
+    change_by_hand(program.model, arguments.recompute_all, arguments.activation_budget)
     program.prepare()
     _synchronize(device)
     found = measure(program, arguments.steps, device)

@@ -17,6 +17,7 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 
@@ -27,8 +28,8 @@ from kinds import KINDS
 from known import Known
 from launch import Launcher
 from occupied import parse_bytes
-from row import Row
-from worth_table import ALLOCATORS, megatron_row, table
+from row import CONTENDERS, Row
+from worth_table import ALLOCATORS, hand_table, megatron_row, table
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -38,7 +39,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--devices", default="0", help="GPUs, as 0,1")
     parser.add_argument("--card", type=parse_bytes, default=79 << 30, help="its memory (default 79G: an 80 GB card's)")
-    parser.add_argument("--allocators", nargs="+", choices=ALLOCATORS, default=list(ALLOCATORS))
+    parser.add_argument(
+        "--allocators",
+        nargs="+",
+        choices=CONTENDERS,
+        default=list(ALLOCATORS),
+        help="and what else is compared (default: native, expandable and stalloc)",
+    )
+    parser.add_argument("--by-hand", action="store_true", help="compare all contenders: see README.md")
     parser.add_argument("--attempts", type=int, default=2, help="of each allocator's proposals, at most")
     parser.add_argument("--steps", type=int, default=16, help="of an attempt; the first half does not count")
     parser.add_argument(
@@ -46,6 +54,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--time-limit", type=float, default=150, help="seconds of a process")
     parser.add_argument("--row-seconds", type=float, default=300, help="after which a program gets no more attempts")
+    parser.add_argument("--budget-s", type=float, default=1e9, metavar="N", help="begin no attempt after N seconds")
     parser.add_argument(
         "--directory",
         type=Path,
@@ -54,6 +63,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--megatron", type=Path, metavar="FIT_JSON", help="bench/megatron/fit.py's, as one more row")
     parser.add_argument("--json", type=Path, help="write all results here")
     arguments = parser.parse_args()
+    arguments.until = time.monotonic() + arguments.budget_s
+    if arguments.by_hand:
+        arguments.allocators = list(CONTENDERS)
     unknown = sorted(set(arguments.programs) - set(KINDS))
     if unknown:
         parser.error(f"there is no program {', '.join(unknown)}; there are {', '.join(KINDS)}")
@@ -74,6 +86,7 @@ def make_rows(chosen: argparse.Namespace, known: Known, directory: Path) -> bool
             known.add_row({"program": program, "error": str(error)})
             print(f"worth: {program}: {error}", file=sys.stderr, flush=True)
         print(table(known.rows()), flush=True)
+        print(hand_table(known.rows()), flush=True)
     return failed
 
 

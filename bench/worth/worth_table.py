@@ -41,6 +41,59 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_HANDS = ("hand-native", "hand-expandable", "budget", "stalloc", "stalloc-offload")
+_HAND_HEAD = (
+    "| program | by hand, native | by hand, expandable_segments | compiled, torch's budget | **stalloc** | with "
+    "offload | over by hand | over expandable_segments' best | what bounds it |"
+)
+
+
+def hand_table(rows: list[Row]) -> str:
+    """As Markdown: what people do by hand next to what was chosen, of the rows that have both; "": none has."""
+    lines = [_HAND_HEAD, f"|{'---|' * 9}"]
+    for row in rows:
+        found = row.get("allocators", {})
+        if not any(name in found for name in _HANDS[:3]):
+            continue
+        cells = [_cell(found.get(name), row["longest"]) for name in _HANDS]
+        over = [_over(row, name) for name in ("hand-expandable", "expandable")]
+        lines.append(f"| {name_of(row)} | {' | '.join([*cells, *over])} | {_hand_bound(row)} |")
+    return "\n".join(lines) + "\n" if len(lines) > 2 else ""
+
+
+def fastest_of_ours(row: Row) -> Optional[Row]:
+    """Of stalloc with and without offload, or the longest; None: neither trained."""
+    tried = [row["allocators"].get(name) for name in _HANDS[3:]]
+    ours = [one for one in tried if one and one["best"]]
+    return max(ours, key=lambda one: float(_worth(row, one)), default=None)
+
+
+def _worth(row: Row, one: Row) -> float:
+    return float(one["micro_batch"] if row["longest"] else one["tokens_per_second"]["mean"])
+
+
+def _over(row: Row, name: str) -> str:
+    ours, other = fastest_of_ours(row), row["allocators"].get(name)
+    if not ours or not other or not other["best"]:
+        return without_speed(other) if ours else ""
+    return f"{_worth(row, ours) / _worth(row, other):.3f}"
+
+
+def _hand_bound(row: Row) -> str:
+    """What most of the chosen step waits for, and what its memory was good for."""
+    ours = fastest_of_ours(row)
+    if not ours:
+        return ""
+    predicted, said = ours["predicted"] or {}, []
+    if predicted.get("step_bound"):
+        said.append(f"the {predicted['step_bound']} (the host {100 * predicted['host_share']:.0f} % of the step)")
+    hand = row["allocators"].get("hand-expandable")
+    if hand and hand["best"]:
+        said.append(f"micro-batches of {hand['micro_batch']} by hand, {ours['micro_batch']} chosen")
+    said.append(f"{len(ours['recomputed'])} parts recomputed, {len(ours.get('offloaded', []))} offloaded")
+    return "; ".join(said)
+
+
 def name_of(row: Row) -> str:
     program = row["program"]
     return next((name for key, name in PROGRAMS.items() if program.startswith(key)), program)

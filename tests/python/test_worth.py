@@ -295,6 +295,63 @@ def test_a_row_has_the_steps_of_all_runs_of_its_best() -> None:
     assert summary("stalloc", [attempt], None, [])["best"] is None
 
 
+def test_by_hand_a_micro_batch_is_halved_or_doubled() -> None:
+    from by_hand import BUDGET, NATIVE, search_by_hand
+
+    def sizes(contender: str, program: str, most: int) -> list[tuple[int, tuple[str, ...]]]:
+        found = search_by_hand(contender, program, "real", lambda one: Outcome(one.micro_batch <= most, 1.0))
+        return [(each.configuration.micro_batch, each.configuration.by_hand[-1:]) for each in found]
+
+    everything = ("--recompute-all",)
+    assert sizes(NATIVE, "lora", 2) == [(4, everything), (2, everything)], "rows of a step, until it runs"
+    assert sizes(NATIVE, "lora", 0) == [(4, everything), (2, everything), (1, everything)], "nothing is less than a row"
+    assert sizes(NATIVE, "experts", 100) == [(24, everything), (48, everything), (96, everything), (192, everything)]
+    assert sizes(BUDGET, "lora", 4) == [(4, ("0.5",))]
+    assert sizes(BUDGET, "lora", 2) == [(4, ("0.5",)), (4, ("0.0",)), (2, ("0.0",))]
+    assert sizes(BUDGET, "rollout", 40) == [(32, ("0.5",)), (64, ("0.5",))]
+    assert search_by_hand(NATIVE, "lora", "real", lambda one: None) == [], "there is no time left"
+
+
+def test_the_table_of_what_is_done_by_hand_is_over_the_faster_one_of_ours() -> None:
+    from worth_table import hand_table
+
+    row = measured("lora")
+    assert hand_table([row]) == "", "nobody did it by hand"
+    ours, peers = row["allocators"]["stalloc"], row["allocators"]["expandable"]
+    ours["predicted"] |= {"step_bound": "device", "host_share": 0.03}
+    faster = {**ours, "best": "4, 2 offloaded", "offloaded": ["a", "b"], "tokens_per_second": {"mean": 120.0}}
+    row["allocators"] |= {"stalloc-offload": faster, "budget": {"attempts": [], "best": None}}
+    row["allocators"]["hand-expandable"] = {**peers, "tokens_per_second": {"mean": 60.0}, "predicted": None}
+    (line,) = hand_table([row]).splitlines()[2:]
+    assert "| not tried | 100: 4, 1.0 GiB | 120: 4, 2 offloaded, 1.0 GiB | 2.000 | 1.500 |" in line
+    assert "the device (the host 3 % of the step)" in line
+    assert "micro-batches of 3 by hand, 4 chosen; 0 parts recomputed, 2 offloaded" in line
+
+
+def test_all_layers_are_recomputed_by_hand() -> None:
+    words = ["lora", "--size", "toy", "--micro-batch", "2", "--steps", "2", "--device", "cpu"]
+    done = run_with_torch(str(WORTH / "train.py"), *words, "--recompute-all").good()
+    assert len(json.loads(done.out.splitlines()[-1].removeprefix("RESULT "))["seconds"]) == 2
+
+
+@pytest.mark.slow
+def test_a_toy_row_is_made_by_hand_on_a_cpu(build: Path, tmp_path: Path) -> None:
+    contenders = ["hand-native", "hand-expandable", "budget", "stalloc", "stalloc-offload"]
+    words = ["lora", "--size", "toy", "--device", "cpu", "--card", "80M", "--attempts", "1", "--steps", "4"]
+    result = tmp_path / "worth.json"
+    done = run_python(
+        *(str(WORTH / "worth.py"), *words, "--json", str(result), "--budget-s", "500", "--allocators", *contenders),
+        environment={"STALLOC_LIB_PATH": str(build)},
+    ).good()
+    (row,) = json.loads(result.read_text())["rows"]
+    found = row["allocators"]
+    assert {name: one["micro_batch"] for name, one in found.items() if name != "stalloc-offload"} | {"stalloc": 4} == {
+        **dict.fromkeys(contenders[:4], 4)
+    }, "all rows of a step run"
+    assert found["budget"]["best"] == "4, activation budget 0.5"
+    assert "| over by hand |" in done.out
+
+
 @pytest.mark.slow
 def test_a_toy_row_is_made_on_a_cpu(build: Path, tmp_path: Path) -> None:
     words = ["rollout", "--size", "toy", "--device", "cpu", "--card", "8M", "--attempts", "1", "--rounds", "1"]
