@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "proto/codec/frame.h"
@@ -26,82 +28,79 @@ Enum CheckedEnum(std::int64_t value, Enum first, Enum last, const char* what) {
   return static_cast<Enum>(value);
 }
 
+// Numbers that the format writes in another way than those of their type.
+struct Fixed64 {
+  std::uint64_t value = 0;
+};
+struct EnumNumber {
+  std::int64_t value = 0;
+};
+
+void Read(pbf_reader& field, std::uint32_t& value) { value = field.get_uint32(); }
+void Read(pbf_reader& field, std::uint64_t& value) { value = field.get_uint64(); }
+void Read(pbf_reader& field, std::int32_t& value) { value = field.get_sint32(); }
+void Read(pbf_reader& field, double& value) { value = field.get_double(); }
+void Read(pbf_reader& field, bool& value) { value = field.get_bool(); }
+void Read(pbf_reader& field, std::string& value) { value = field.get_string(); }
+void Read(pbf_reader& field, std::vector<std::string>& values) { values.push_back(field.get_string()); }
+void Read(pbf_reader& field, Fixed64& number) { number.value = field.get_fixed64(); }
+void Read(pbf_reader& field, EnumNumber& number) { number.value = field.get_enum(); }
+
+template <typename Message>
+using Parser = Message (*)(pbf_reader);
+
+template <typename Message>
+void Read(pbf_reader& field, Message& value, Parser<Message> parse) {
+  value = parse(field.get_message());
+}
+template <typename Message>
+void Read(pbf_reader& field, std::vector<Message>& values, Parser<Message> parse) {
+  values.push_back(parse(field.get_message()));
+}
+
+// The field with this number, and where its value goes; of a message, also what parses it.
+template <typename Value, typename... Parse>
+struct Field {
+  Field(protozero::pbf_tag_type number, Value& target, Parse... parse_message)
+      : tag(number), value(target), parse(parse_message...) {}
+
+  [[nodiscard]] bool Take(pbf_reader& message) const {
+    if (message.tag() != tag) return false;
+    std::apply([&](Parse... parse_message) { Read(message, value, parse_message...); }, parse);
+    return true;
+  }
+
+  protozero::pbf_tag_type tag;
+  Value& value;
+  std::tuple<Parse...> parse;
+};
+
+// A field that is none of these is skipped.
+void ReadFields(pbf_reader message, const auto&... fields) {
+  while (message.next()) {
+    if (!(fields.Take(message) || ...)) message.skip();
+  }
+}
+
 Fingerprint ParseFingerprint(pbf_reader message) {
   Fingerprint fingerprint;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        fingerprint.torch_version = message.get_string();
-        break;
-      case 2:
-        fingerprint.device_name = message.get_string();
-        break;
-      case 3:
-        fingerprint.device_bytes = message.get_uint64();
-        break;
-      case 4:
-        fingerprint.driver_version = message.get_string();
-        break;
-      case 5:
-        fingerprint.world_size = message.get_uint32();
-        break;
-      case 6:
-        fingerprint.rank = message.get_uint32();
-        break;
-      case 7:
-        fingerprint.local_rank = message.get_uint32();
-        break;
-      case 8:
-        fingerprint.command_line.push_back(message.get_string());
-        break;
-      case 9:
-        fingerprint.stalloc_version = message.get_string();
-        break;
-      case 10:
-        fingerprint.trace_mode = message.get_string();
-        break;
-      default:
-        message.skip();
-    }
-  }
+  ReadFields(message, Field(1, fingerprint.torch_version), Field(2, fingerprint.device_name),
+             Field(3, fingerprint.device_bytes), Field(4, fingerprint.driver_version), Field(5, fingerprint.world_size),
+             Field(6, fingerprint.rank), Field(7, fingerprint.local_rank), Field(8, fingerprint.command_line),
+             Field(9, fingerprint.stalloc_version), Field(10, fingerprint.trace_mode));
   return fingerprint;
 }
 
 Mark ParseMark(pbf_reader message) {
-  std::int64_t kind = 0;
-  std::int64_t edge = 0;
-  std::int64_t pass = 0;
+  EnumNumber kind;
+  EnumNumber edge;
+  EnumNumber pass;
   Mark mark;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        kind = message.get_enum();
-        break;
-      case 2:
-        edge = message.get_enum();
-        break;
-      case 3:
-        pass = message.get_enum();
-        break;
-      case 4:
-        mark.chunk = message.get_sint32();
-        break;
-      case 5:
-        mark.index = message.get_sint32();
-        break;
-      case 6:
-        mark.name = message.get_string();
-        break;
-      case 7:
-        mark.automatic = message.get_bool();
-        break;
-      default:
-        message.skip();
-    }
-  }
-  mark.kind = CheckedEnum(kind, MarkKind::kInit, MarkKind::kFence, "mark kind");
-  mark.edge = CheckedEnum(edge, MarkEdge::kBegin, MarkEdge::kEnd, "mark edge");
-  mark.pass = CheckedEnum(pass, Pass::kNone, Pass::kOther, "pass");
+  ReadFields(message, Field(1, kind), Field(2, edge), Field(3, pass), Field(4, mark.chunk), Field(5, mark.index),
+             Field(6, mark.name), Field(7, mark.automatic));
+  mark.kind = CheckedEnum(kind.value, MarkKind::kInit, MarkKind::kFence, "mark kind");
+  mark.edge = CheckedEnum(edge.value, MarkEdge::kBegin, MarkEdge::kEnd, "mark edge");
+  mark.pass = CheckedEnum(pass.value, Pass::kNone, Pass::kOther, "pass");
   return mark;
 }
 
@@ -113,38 +112,16 @@ void RequirePacked(const pbf_reader& message) {
 
 Slot ParseSlot(pbf_reader message) {
   Slot slot;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        slot.offset = message.get_uint64();
-        break;
-      case 2:
-        slot.capacity = message.get_uint64();
-        break;
-      default:
-        message.skip();
-    }
-  }
+  ReadFields(message, Field(1, slot.offset), Field(2, slot.capacity));
   return slot;
 }
 
 Phase ParsePhase(pbf_reader message) {
   Phase phase;
-  bool marked = false;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        phase.mark = ParseMark(message.get_message());
-        marked = true;
-        break;
-      case 2:
-        phase.first_entry = message.get_uint32();
-        break;
-      default:
-        message.skip();
-    }
-  }
-  if (!marked) throw Malformed("a phase without a mark");
+  std::vector<Mark> marks;  // the last one counts
+  ReadFields(message, Field(1, marks, ParseMark), Field(2, phase.first_entry));
+  if (marks.empty()) throw Malformed("a phase without a mark");
+  phase.mark = std::move(marks.back());
   return phase;
 }
 
@@ -230,143 +207,40 @@ Script ParseScript(pbf_reader message) {
 
 StreamEdge ParseEdge(pbf_reader message) {
   StreamEdge edge;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        edge.from_slot = message.get_uint32();
-        break;
-      case 2:
-        edge.to_slot = message.get_uint32();
-        break;
-      case 3:
-        edge.from_stream = message.get_uint32();
-        break;
-      case 4:
-        edge.to_stream = message.get_uint32();
-        break;
-      default:
-        message.skip();
-    }
-  }
+  ReadFields(message, Field(1, edge.from_slot), Field(2, edge.to_slot), Field(3, edge.from_stream),
+             Field(4, edge.to_stream));
   return edge;
 }
 
 StreamInfo ParseStream(pbf_reader message) {
   StreamInfo stream;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        stream.ordinal = message.get_uint32();
-        break;
-      case 2:
-        stream.device = message.get_sint32();
-        break;
-      case 3:
-        stream.handle = message.get_uint64();
-        break;
-      default:
-        message.skip();
-    }
-  }
+  ReadFields(message, Field(1, stream.ordinal), Field(2, stream.device), Field(3, stream.handle));
   return stream;
 }
 
 Predicted ParsePredicted(pbf_reader message) {
   Predicted predicted;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        predicted.peak_live_bytes = message.get_uint64();
-        break;
-      case 2:
-        predicted.planned_peak_bytes = message.get_uint64();
-        break;
-      case 3:
-        predicted.upstream_peak_bytes = message.get_uint64();
-        break;
-      case 4:
-        predicted.lower_bound_bytes = message.get_uint64();
-        break;
-      case 5:
-        predicted.efficiency = message.get_double();
-        break;
-      case 6:
-        predicted.expandable_bytes = message.get_uint64();
-        break;
-      default:
-        message.skip();
-    }
-  }
+  ReadFields(message, Field(1, predicted.peak_live_bytes), Field(2, predicted.planned_peak_bytes),
+             Field(3, predicted.upstream_peak_bytes), Field(4, predicted.lower_bound_bytes),
+             Field(5, predicted.efficiency), Field(6, predicted.expandable_bytes));
   return predicted;
 }
 
 LentPool ParseLentPool(pbf_reader message) {
   LentPool pool;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        pool.number = message.get_uint32();
-        break;
-      case 2:
-        pool.requests = message.get_uint32();
-        break;
-      case 3:
-        pool.layout = message.get_fixed64();
-        break;
-      case 4:
-        pool.bytes = message.get_uint64();
-        break;
-      default:
-        message.skip();
-    }
-  }
+  Fixed64 layout;
+  ReadFields(message, Field(1, pool.number), Field(2, pool.requests), Field(3, layout), Field(4, pool.bytes));
+  pool.layout = layout.value;
   return pool;
 }
 
 DevicePlan ParseDevice(pbf_reader message) {
   DevicePlan device;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 1:
-        device.device = message.get_sint32();
-        break;
-      case 2:
-        device.arena_bytes = message.get_uint64();
-        break;
-      case 3:
-        device.slots.push_back(ParseSlot(message.get_message()));
-        break;
-      case 4:
-        device.prologue.push_back(ParseScript(message.get_message()));
-        break;
-      case 5:
-        device.cycle.push_back(ParseScript(message.get_message()));
-        break;
-      case 6:
-        device.stream_edges.push_back(ParseEdge(message.get_message()));
-        break;
-      case 7:
-        device.streams.push_back(ParseStream(message.get_message()));
-        break;
-      case 8:
-        device.predicted = ParsePredicted(message.get_message());
-        break;
-      case 10:
-        device.kept = ParseScript(message.get_message());
-        break;
-      case 11:
-        device.turns = message.get_uint32();
-        break;
-      case 12:
-        device.lent_pools.push_back(ParseLentPool(message.get_message()));
-        break;
-      case 13:
-        device.lent_slots.push_back(ParseSlot(message.get_message()));
-        break;
-      default:
-        message.skip();
-    }
-  }
+  ReadFields(message, Field(1, device.device), Field(2, device.arena_bytes), Field(3, device.slots, ParseSlot),
+             Field(4, device.prologue, ParseScript), Field(5, device.cycle, ParseScript),
+             Field(6, device.stream_edges, ParseEdge), Field(7, device.streams, ParseStream),
+             Field(8, device.predicted, ParsePredicted), Field(10, device.kept, ParseScript), Field(11, device.turns),
+             Field(12, device.lent_pools, ParseLentPool), Field(13, device.lent_slots, ParseSlot));
   return device;
 }
 
@@ -379,24 +253,8 @@ std::uint32_t FormatVersion(pbf_reader message) {
 
 Plan ParseMessage(pbf_reader message) {
   Plan plan;
-  while (message.next()) {
-    switch (message.tag()) {
-      case 2:
-        plan.fingerprint = ParseFingerprint(message.get_message());
-        break;
-      case 3:
-        plan.devices.push_back(ParseDevice(message.get_message()));
-        break;
-      case 4:
-        plan.planner_version = message.get_string();
-        break;
-      case 5:
-        plan.solver = message.get_string();
-        break;
-      default:
-        message.skip();
-    }
-  }
+  ReadFields(message, Field(2, plan.fingerprint, ParseFingerprint), Field(3, plan.devices, ParseDevice),
+             Field(4, plan.planner_version), Field(5, plan.solver));
   return plan;
 }
 
