@@ -130,8 +130,6 @@ def build_parser(names: Sequence[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     )
     if not names:
         return parser
-    if not names:
-        return parser
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="stalloc", required=True)
     for name in names:
         does = COMMANDS.get(name) or f"The next version removes this command. Use instead: {GOING[name]}."

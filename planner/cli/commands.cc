@@ -10,8 +10,8 @@ namespace stalloc::planner {
 namespace {
 
 std::vector<const Command*> AllCommands() {
-  return {&PlanCommand(), &DumpCommand(),   &CheckCommand(), &ImportCommand(),
-          &PackCommand(), &ReportCommand(), &SynthCommand(), &ServeCommand()};
+  return {&PlanCommand(), &DumpCommand(),  &CheckCommand(), &ImportCommand(),
+          &PackCommand(), &SynthCommand(), &ServeCommand()};
 }
 
 void PrintUsage(const std::string& program, std::ostream& out) {

@@ -32,7 +32,6 @@ struct Command {
 [[nodiscard]] const Command& ImportCommand();
 [[nodiscard]] const Command& PackCommand();
 [[nodiscard]] const Command& CheckCommand();
-[[nodiscard]] const Command& ReportCommand();
 [[nodiscard]] const Command& SynthCommand();
 [[nodiscard]] const Command& ServeCommand();
 

@@ -55,12 +55,10 @@ TEST(PlannerTest, WrongUsageIsCodeTwo) {
                                                     {"plan", "a", "--headroom=-1"},
                                                     {"check", "a"},
                                                     {"pack"},
-                                                    {"report"},
                                                     {"import"},
                                                     {"serve", "a", "b"},
                                                     {"serve", "a", "--beside=b", "--ratio=1"},
                                                     {"import", "a", "--output=a.txt"},
-                                                    {"report", "a", "b"},
                                                     {"synth"},
                                                     {"synth", "--output=a.txt"},
                                                     {"synth", "--output=a.csv", "--preset=nonsense"},
@@ -160,8 +158,8 @@ TEST(PlannerTest, ReportsATraceWithAndWithoutItsPlan) {
   const RunFolder folder(MakeTrace());
   const std::string plan = folder.Path("output/plan/rank00000.plan");
   const std::string with_plan = absl::StrCat("{\"request\": \"view\", \"plan\": \"", plan, "\"}");
-  EXPECT_THAT(folder.Run({"report", folder.Path("trace/rank00000.trace")}).out,
-              HasSubstr("theoretical peak: 7.5 KiB live"));
+  EXPECT_EQ(folder.Run({"plan", folder.path(), "--trace-only"}).exit_code, 0);
+  EXPECT_THAT(folder.ReadFile("output/trace_analysis/rank00000.txt"), HasSubstr("theoretical peak: 7.5 KiB live"));
   EXPECT_THAT(folder.Ask(0, {R"({"request": "view"})"}), HasSubstr("\"plan\": null"));
   EXPECT_THAT(folder.Ask(0, {with_plan}), AllOf(HasSubstr("{\"error\": "), HasSubstr(plan)));
   EXPECT_EQ(folder.Run({"plan", folder.path()}).exit_code, 0);
