@@ -64,11 +64,10 @@ void WriteActivity(const Activity& activity, JsonWriter& json) {
 
 void WriteExperiment(const Experiment& experiment, JsonWriter& json) {
   const Replayed& replayed = experiment.replayed;
-  json.BeginObject().Key("run").Value(experiment.name).Key("planned_from").BeginArray();
-  for (const std::size_t iteration : experiment.planned) json.Value(iteration);
-  json.EndArray().Key("served").BeginArray();
-  for (const std::size_t iteration : experiment.served) json.Value(iteration);
-  json.EndArray().Key("warmup").Value(experiment.warmup.size());
+  json.BeginObject().Key("run").Value(experiment.name);
+  json.List("planned_from", experiment.planned);
+  json.List("served", experiment.served);
+  json.Key("warmup").Value(experiment.warmup.size());
   json.Key("plan_bytes").Value(experiment.plan_bytes).Key("plan_seconds").Value(experiment.plan_seconds);
   json.Key("peak_live_bytes").Value(replayed.peak_live_bytes);
   json.Key("peak_held_bytes").Value(replayed.peak_held_bytes).Key("ratio").Value(replayed.ratio());

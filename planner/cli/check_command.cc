@@ -38,13 +38,12 @@ std::string ReplayJson(const Plan& plan, const std::vector<Replay>& replays) {
     json.Key("peak_live_bytes").Value(replays[d].peak_live_bytes);
     json.Key("planned_peak_bytes").Value(replays[d].planned_peak_bytes);
     json.Key("upstream_peak_bytes").Value(replays[d].upstream_peak_bytes);
-    json.Key("segments").BeginArray();
-    for (const SegmentReplay& segment : replays[d].segments) {
-      json.BeginObject().Key("requests").Value(segment.requests).Key("hits").Value(segment.hits);
+    json.Objects("segments", replays[d].segments, [&](const SegmentReplay& segment) {
+      json.Key("requests").Value(segment.requests).Key("hits").Value(segment.hits);
       json.Key("occupied").Value(segment.occupied).Key("unplanned").Value(segment.unplanned);
-      json.Key("unmatched").Value(segment.unmatched).EndObject();
-    }
-    json.EndArray().EndObject();
+      json.Key("unmatched").Value(segment.unmatched);
+    });
+    json.EndObject();
   }
   json.EndArray().EndObject();
   return json.Take();

@@ -144,9 +144,7 @@ struct Session::Device {
   }
   void WriteSeconds(const Load& load, const ChoiceSeconds& choice, JsonWriter* json) const {
     json->Key("step_seconds").Value(cost->Seconds(load, choice)).Key("at_least").Value(cost->AtLeast(load));
-    const std::optional<double> share = cost->HostShare(load);
-    json->Key("host_share");
-    share.has_value() ? void(json->Value(*share)) : void(json->Null());
+    json->NumberOrNull("host_share", cost->HostShare(load));
   }
 
   const EditPlayer player;
@@ -193,15 +191,11 @@ absl::StatusOr<std::string> Session::Period(JsonObject* request) {
   }
   const PeriodCut found = FindPeriodCut(sizes, live_before);
   JsonWriter json(JsonWriter::Style::kLine);
-  json.BeginObject().Key("begins").BeginArray();
-  for (const std::size_t begin : found.begins) json.Value(begin);
-  json.EndArray().Key("pile");
-  if (found.pile.has_value()) {
-    json.BeginObject().Key("repeats").Value(found.pile->repeats).Key("requests").Value(found.pile->requests);
-    json.Key("bytes").Value(found.pile->bytes).EndObject();
-  } else {
-    json.Null();
-  }
+  json.BeginObject();
+  json.List("begins", found.begins);
+  json.ObjectOrNull("pile", found.pile, [&](const auto& pile) {
+    json.Key("repeats").Value(pile.repeats).Key("requests").Value(pile.requests).Key("bytes").Value(pile.bytes);
+  });
   json.EndObject();
   return json.Take();
 }
@@ -293,8 +287,7 @@ absl::StatusOr<std::string> Session::Traced(JsonObject* request) {
     json.Key("step_ns").Value(FindStepTimes(device.facts, timed_->traced.segmentation).step_ns);
     WriteLayers(device.units, &json);
     WriteScaling(FindScaling(device.facts, device.parts), &json);
-    json.Key("other_peak");
-    device.other_peak.has_value() ? void(json.Value(*device.other_peak)) : void(json.Null());
+    json.NumberOrNull("other_peak", device.other_peak);
     if (candidates) WriteCandidates(device.SearchOf(bus, {}).Candidates(device.parts, 1), &json);
     WriteGraphPools(device.facts, &json);
     json.EndObject();
@@ -362,13 +355,9 @@ absl::StatusOr<std::string> Session::Seconds(JsonObject* request) {
   if (!status.ok()) return status;
   const ChoiceSeconds seconds = (*device)->SecondsOf(*choice, (*device)->SearchOf(bus, {}));
   JsonWriter json(JsonWriter::Style::kLine);
-  json.BeginObject().Key("steps").BeginArray();
-  for (const Load& load : loads) {
-    json.BeginObject();
-    (*device)->WriteSeconds(load, seconds, &json);
-    json.EndObject();
-  }
-  json.EndArray().EndObject();
+  json.BeginObject();
+  json.Objects("steps", loads, [&](const Load& load) { (*device)->WriteSeconds(load, seconds, &json); });
+  json.EndObject();
   return json.Take();
 }
 

@@ -34,33 +34,26 @@ void WritePeak(const EditedPeak& peak, const DeviceFacts& facts, JsonWriter* jso
 }
 
 void WriteLayers(const LayerUnits& units, JsonWriter* json) {
-  json->Key("layers").BeginArray();
-  for (const LayerUnit& unit : units.units()) {
-    json->BeginObject().Key("name").Value(unit.name).Key("stores").Value(unit.stores).EndObject();
-  }
-  json->EndArray();
+  json->Objects("layers", units.units(),
+                [&](const LayerUnit& unit) { json->Key("name").Value(unit.name).Key("stores").Value(unit.stores); });
 }
 
 void WriteCandidates(const std::vector<FitCandidate>& candidates, JsonWriter* json) {
-  json->Key("candidates").BeginArray();
-  for (const FitCandidate& one : candidates) {
-    json->BeginObject().Key("layers").Value(one.layers);
+  json->Objects("candidates", candidates, [&](const FitCandidate& one) {
+    json->Key("layers").Value(one.layers);
     json->Key("use").Value(one.use == UnitUse::kRecomputed ? "recompute" : "offload");
     json->Key("count").Value(one.count).Key("away").Value(one.away).Key("peak").Value(one.peak);
-    json->Key("cost_ns").Value(one.cost_ns).Key("at_least").Value(one.at_least).EndObject();
-  }
-  json->EndArray();
+    json->Key("cost_ns").Value(one.cost_ns).Key("at_least").Value(one.at_least);
+  });
 }
 
 // The untouched peak with k times the micro-batch is the most of fixed + k x scaling + k^2 x square.
 void WriteScaling(const std::vector<ScalingPoint>& points, JsonWriter* json) {
-  json->Key("scaling").BeginObject().Key("fixed").BeginArray();
-  for (const ScalingPoint& point : points) json->Value(point.fixed);
-  json->EndArray().Key("scaling").BeginArray();
-  for (const ScalingPoint& point : points) json->Value(point.scaling);
-  json->EndArray().Key("square").BeginArray();
-  for (const ScalingPoint& point : points) json->Value(point.square);
-  json->EndArray().EndObject();
+  json->BeginObject("scaling");
+  json->Column("fixed", points, [](const ScalingPoint& point) { return point.fixed; });
+  json->Column("scaling", points, [](const ScalingPoint& point) { return point.scaling; });
+  json->Column("square", points, [](const ScalingPoint& point) { return point.square; });
+  json->EndObject();
 }
 
 // What captured graphs' pools had in the traced run; null: nothing was captured.

@@ -5,14 +5,6 @@
 namespace stalloc::planner {
 namespace {
 
-void WriteStrings(const char* key, const std::vector<std::string>& strings, JsonWriter* json) {
-  json->Key(key).BeginArray();
-  for (const std::string& text : strings) {
-    json->Value(text);
-  }
-  json->EndArray();
-}
-
 void WriteFingerprint(const Fingerprint& fingerprint, JsonWriter* json) {
   json->Key("fingerprint").BeginObject();
   json->Key("torch_version").Value(fingerprint.torch_version);
@@ -22,7 +14,7 @@ void WriteFingerprint(const Fingerprint& fingerprint, JsonWriter* json) {
   json->Key("world_size").Value(fingerprint.world_size);
   json->Key("rank").Value(fingerprint.rank);
   json->Key("local_rank").Value(fingerprint.local_rank);
-  WriteStrings("command_line", fingerprint.command_line, json);
+  json->List("command_line", fingerprint.command_line);
   json->Key("stalloc_version").Value(fingerprint.stalloc_version);
   json->Key("trace_mode").Value(fingerprint.trace_mode);
   json->EndObject();
@@ -40,9 +32,7 @@ void WriteMarks(const MarkCensus& census, JsonWriter* json) {
 }
 
 void WritePeakBlocks(const std::vector<PeakBlock>& blocks, JsonWriter* json) {
-  json->Key("largest_blocks").BeginArray();
-  for (const PeakBlock& block : blocks) {
-    json->BeginObject();
+  json->Objects("largest_blocks", blocks, [&](const PeakBlock& block) {
     json->Key("bytes").Value(block.bytes);
     json->Key("class").Value(MemoryClassName(block.memory_class));
     json->Key("tensor").Value(TensorRoleName(block.role));
@@ -50,21 +40,16 @@ void WritePeakBlocks(const std::vector<PeakBlock>& blocks, JsonWriter* json) {
     json->Key("request").Value(block.ordinal);
     json->Key("stream").Value(block.stream);
     json->Key("allocated_in").Value(block.allocated_in);
-    json->Key("freed_in");
-    block.freed_in.empty() ? json->Null() : json->Value(block.freed_in);
+    json->TextOrNull("freed_in", block.freed_in);
     json->Key("life_requests").Value(block.life_requests);
-    json->EndObject();
-  }
-  json->EndArray();
+  });
 }
 
 void WritePeakPhases(const std::vector<PeakPhase>& phases, JsonWriter* json) {
-  json->Key("by_phase").BeginArray();
-  for (const PeakPhase& phase : phases) {
-    json->BeginObject().Key("phase").Value(phase.phase).Key("bytes").Value(phase.bytes);
-    json->Key("blocks").Value(phase.blocks).EndObject();
-  }
-  json->EndArray();
+  json->Objects("by_phase", phases, [&](const PeakPhase& phase) {
+    json->Key("phase").Value(phase.phase).Key("bytes").Value(phase.bytes);
+    json->Key("blocks").Value(phase.blocks);
+  });
 }
 
 void WritePeak(const PeakReport& peak, JsonWriter* json) {
@@ -90,13 +75,11 @@ void WritePeak(const PeakReport& peak, JsonWriter* json) {
 }
 
 void WritePhases(const std::vector<PhaseReport>& phases, JsonWriter* json) {
-  json->Key("phases").BeginArray();
-  for (const PhaseReport& phase : phases) {
-    json->BeginObject().Key("segment").Value(phase.segment).Key("phase").Value(phase.name);
+  json->Objects("phases", phases, [&](const PhaseReport& phase) {
+    json->Key("segment").Value(phase.segment).Key("phase").Value(phase.name);
     json->Key("begin_live_bytes").Value(phase.begin_live_bytes);
-    json->Key("peak_live_bytes").Value(phase.peak_live_bytes).EndObject();
-  }
-  json->EndArray();
+    json->Key("peak_live_bytes").Value(phase.peak_live_bytes);
+  });
 }
 
 void WriteSimulated(const DeviceReport& device, JsonWriter* json) {
@@ -110,35 +93,25 @@ void WriteSimulated(const DeviceReport& device, JsonWriter* json) {
 }
 
 void WriteGraphs(const DeviceReport& device, JsonWriter* json) {
-  json->Key("graphs");
-  if (!device.graphs.has_value()) {
-    json->Null();
-    return;
-  }
-  const GraphNeeds& needs = *device.graphs;
-  json->BeginObject();
-  json->Key("needed_bytes").Value(needs.peak);
-  json->Key("live_then_bytes").Value(needs.torch_then);
-  json->Key("event").Value(needs.event);
-  json->Key("capture_bytes").Value(needs.capture_peak);
-  json->Key("captured_in").Value(needs.last_segment);
-  json->Key("traced_efficiency").Value(device.traced_device_efficiency());
-  json->Key("lent_bytes").Value(device.packing.has_value() ? device.packing->lent_bytes : 0);
-  json->Key("lent_requests").Value(device.packing.has_value() ? device.packing->lent_requests : 0);
-  json->Key("graphs").BeginArray();
-  for (const CapturedGraph& graph : needs.graphs) {
-    json->BeginObject();
-    json->Key("number").Value(graph.number);
-    json->Key("pool").Value(graph.pool);
-    json->Key("launches").Value(graph.launches);
-    json->Key("dead_bytes").Value(graph.dead);
-    json->Key("carried_bytes").Value(graph.carried);
-    json->Key("kept_bytes").Value(graph.kept);
-    json->Key("launch_bytes").Value(graph.launch);
-    json->EndObject();
-  }
-  json->EndArray();
-  json->EndObject();
+  json->ObjectOrNull("graphs", device.graphs, [&](const GraphNeeds& needs) {
+    json->Key("needed_bytes").Value(needs.peak);
+    json->Key("live_then_bytes").Value(needs.torch_then);
+    json->Key("event").Value(needs.event);
+    json->Key("capture_bytes").Value(needs.capture_peak);
+    json->Key("captured_in").Value(needs.last_segment);
+    json->Key("traced_efficiency").Value(device.traced_device_efficiency());
+    json->Key("lent_bytes").Value(device.packing.has_value() ? device.packing->lent_bytes : 0);
+    json->Key("lent_requests").Value(device.packing.has_value() ? device.packing->lent_requests : 0);
+    json->Objects("graphs", needs.graphs, [&](const CapturedGraph& graph) {
+      json->Key("number").Value(graph.number);
+      json->Key("pool").Value(graph.pool);
+      json->Key("launches").Value(graph.launches);
+      json->Key("dead_bytes").Value(graph.dead);
+      json->Key("carried_bytes").Value(graph.carried);
+      json->Key("kept_bytes").Value(graph.kept);
+      json->Key("launch_bytes").Value(graph.launch);
+    });
+  });
 }
 
 void WriteReplay(const SegmentReplay& replay, JsonWriter* json) {
@@ -153,9 +126,7 @@ void WriteReplay(const SegmentReplay& replay, JsonWriter* json) {
 }
 
 void WriteSegments(const std::vector<SegmentReport>& segments, JsonWriter* json) {
-  json->Key("segments").BeginArray();
-  for (const SegmentReport& segment : segments) {
-    json->BeginObject();
+  json->Objects("segments", segments, [&](const SegmentReport& segment) {
     json->Key("iteration").Value(segment.index);
     json->Key("requests").Value(segment.requests);
     json->Key("requested_bytes").Value(segment.requested_bytes);
@@ -164,24 +135,18 @@ void WriteSegments(const std::vector<SegmentReport>& segments, JsonWriter* json)
     if (segment.replay.has_value()) {
       WriteReplay(*segment.replay, json);
     }
-    json->EndObject();
-  }
-  json->EndArray();
+  });
 }
 
 void WriteStreams(const std::vector<StreamReport>& streams, JsonWriter* json) {
-  json->Key("streams").BeginArray();
-  for (const StreamReport& stream : streams) {
-    json->BeginObject();
+  json->Objects("streams", streams, [&](const StreamReport& stream) {
     json->Key("ordinal").Value(stream.stream.ordinal);
     json->Key("handle").Value(stream.stream.handle);
     json->Key("requests").Value(stream.requests);
     json->Key("bytes").Value(stream.bytes);
     json->Key("recorded_elsewhere").Value(stream.recorded);
     json->Key("main").Value(stream.main);
-    json->EndObject();
-  }
-  json->EndArray();
+  });
 }
 
 void WritePredicted(const PackingReport& packing, JsonWriter* json) {
@@ -198,24 +163,16 @@ void WritePredicted(const PackingReport& packing, JsonWriter* json) {
 
 void WriteSpace(const PackingReport& packing, JsonWriter* json) {
   json->Key("idle_scatter").Value(packing.scatter);
-  json->Key("stream_hand_overs").BeginArray();
-  for (const StreamPair& pair : packing.hand_overs) {
-    json->BeginObject();
+  json->Objects("stream_hand_overs", packing.hand_overs, [&](const StreamPair& pair) {
     json->Key("from_stream").Value(pair.from_stream);
     json->Key("to_stream").Value(pair.to_stream);
     json->Key("hand_overs").Value(pair.hand_overs);
-    json->Key("bytes").Value(pair.bytes).EndObject();
-  }
-  json->EndArray();
+    json->Key("bytes").Value(pair.bytes);
+  });
 }
 
 void WriteTrial(const TrialReport& trial, JsonWriter* json) {
-  json->Key("trial").BeginObject();
-  json->Key("held_out_iterations").BeginArray();
-  for (const std::uint32_t iteration : trial.held_out) {
-    json->Value(iteration);
-  }
-  json->EndArray();
+  json->List("held_out_iterations", trial.held_out);
   json->Key("candidates").BeginArray();
   for (std::size_t i = 0; i < trial.candidates.size(); ++i) {
     const TrialOutcome& outcome = trial.candidates[i];
@@ -236,11 +193,10 @@ void WriteTrial(const TrialReport& trial, JsonWriter* json) {
     json->Key("times_moved").Value(outcome.times_moved);
     json->Key("seconds").Value(outcome.seconds).EndObject();
   }
-  json->EndArray().EndObject();
+  json->EndArray();
 }
 
 void WritePacking(const PackingReport& packing, JsonWriter* json) {
-  json->Key("plan").BeginObject();
   json->Key("solver").Value(packing.solver);
   json->Key("blocks").Value(packing.blocks);
   json->Key("arena_bytes").Value(packing.arena_bytes);
@@ -262,52 +218,36 @@ void WritePacking(const PackingReport& packing, JsonWriter* json) {
   }
   json->EndObject();
   WriteSpace(packing, json);
-  if (packing.trial.has_value()) {
-    WriteTrial(*packing.trial, json);
-  } else {
-    json->Key("trial").Null();
-  }
+  json->ObjectOrNull("trial", packing.trial, [&](const TrialReport& trial) { WriteTrial(trial, json); });
   WritePredicted(packing, json);
-  json->EndObject();
 }
 
 void WriteLending(const std::optional<LendFigures>& lending, JsonWriter* json) {
-  json->Key("lending");
-  if (!lending.has_value()) {
-    json->Null();
-    return;
-  }
-  json->BeginObject();
-  json->Key("saves_bytes").Value(lending->saves());
-  json->Key("cycle_saves_bytes").Value(lending->cycle_saves());
-  json->Key("held_bytes").Value(lending->held);
-  json->Key("held_apart_bytes").Value(lending->held_apart);
-  json->Key("pools_bytes").Value(lending->pools);
-  json->Key("dead_bytes").Value(lending->dead);
-  json->Key("carried_bytes").Value(lending->carried);
-  json->Key("kept_bytes").Value(lending->kept);
-  json->Key("unknown_pools").Value(lending->unknown);
-  json->Key("lent_requests").Value(lending->requests);
-  json->Key("limit").Value(LendLimitName(lending->limit));
-  json->EndObject();
+  json->ObjectOrNull("lending", lending, [&](const LendFigures& found) {
+    json->Key("saves_bytes").Value(found.saves());
+    json->Key("cycle_saves_bytes").Value(found.cycle_saves());
+    json->Key("held_bytes").Value(found.held);
+    json->Key("held_apart_bytes").Value(found.held_apart);
+    json->Key("pools_bytes").Value(found.pools);
+    json->Key("dead_bytes").Value(found.dead);
+    json->Key("carried_bytes").Value(found.carried);
+    json->Key("kept_bytes").Value(found.kept);
+    json->Key("unknown_pools").Value(found.unknown);
+    json->Key("lent_requests").Value(found.requests);
+    json->Key("limit").Value(LendLimitName(found.limit));
+  });
 }
 
 void WriteForecast(const DeviceReport& device, JsonWriter* json) {
-  json->Key("forecast");
-  if (!device.forecast.has_value()) {
-    json->Null();
-    return;
-  }
-  json->BeginObject();
-  json->Key("arena_lower_bound_bytes").Value(device.forecast->arena_bytes);
-  json->Key("held_lower_bound_bytes").Value(device.forecast->held_bytes);
-  json->Key("efficiency_upper_bound").Value(device.EfficiencyAt(device.forecast->held_bytes));
-  WriteLending(device.forecast->lending, json);
-  json->EndObject();
+  json->ObjectOrNull("forecast", device.forecast, [&](const ForecastReport& forecast) {
+    json->Key("arena_lower_bound_bytes").Value(forecast.arena_bytes);
+    json->Key("held_lower_bound_bytes").Value(forecast.held_bytes);
+    json->Key("efficiency_upper_bound").Value(device.EfficiencyAt(forecast.held_bytes));
+    WriteLending(forecast.lending, json);
+  });
 }
 
 void WriteDevice(const DeviceReport& device, JsonWriter* json) {
-  json->BeginObject();
   json->Key("device").Value(device.device);
   WritePeak(device.peak, json);
   json->Key("traced_held_peak_bytes").Value(device.held_peak_bytes);
@@ -317,43 +257,33 @@ void WriteDevice(const DeviceReport& device, JsonWriter* json) {
   WriteSegments(device.segments, json);
   WritePhases(device.phases, json);
   WriteStreams(device.streams, json);
-  if (device.packing.has_value()) {
-    WritePacking(*device.packing, json);
-  } else {
-    json->Key("plan").Null();
-  }
+  json->ObjectOrNull("plan", device.packing, [&](const PackingReport& packing) { WritePacking(packing, json); });
   WriteForecast(device, json);
-  WriteStrings("warnings", device.warnings, json);
-  WriteStrings("notes", device.notes, json);
-  json->EndObject();
+  json->List("warnings", device.warnings);
+  json->List("notes", device.notes);
 }
 
 }  // namespace
 
 void WriteRankJson(const RankReport& report, JsonWriter* json) {
-  json->BeginObject();
   json->Key("rank").Value(report.fingerprint.rank);
   WriteFingerprint(report.fingerprint, json);
   json->Key("events").Value(report.events);
   json->Key("trace_complete").Value(report.trace_complete);
   json->Key("seconds").Value(report.seconds);
-  json->Key("same_as_rank");
-  report.same_as_rank.has_value() ? json->Value(*report.same_as_rank) : json->Null();
-  json->Key("equal_to_rank");
-  report.equal_to_rank.has_value() ? json->Value(*report.equal_to_rank) : json->Null();
+  json->NumberOrNull("same_as_rank", report.same_as_rank);
+  json->NumberOrNull("equal_to_rank", report.equal_to_rank);
   WriteMarks(report.census, json);
-  WriteStrings("warnings", report.warnings, json);
-  WriteStrings("notes", report.notes, json);
-  json->Key("devices").BeginArray();
-  for (const DeviceReport& device : report.devices) {
-    WriteDevice(device, json);
-  }
-  json->EndArray().EndObject();
+  json->List("warnings", report.warnings);
+  json->List("notes", report.notes);
+  json->Objects("devices", report.devices, [&](const DeviceReport& device) { WriteDevice(device, json); });
 }
 
 std::string RankJson(const RankReport& report) {
   JsonWriter json;
+  json.BeginObject();
   WriteRankJson(report, &json);
+  json.EndObject();
   return json.Take();
 }
 

@@ -8,7 +8,7 @@
 
 namespace stalloc::planner {
 
-// Writes one object.
+// Writes the fields of one object.
 void WriteRankJson(const RankReport& report, JsonWriter* json);
 
 [[nodiscard]] std::string RankJson(const RankReport& report);

@@ -116,24 +116,17 @@ std::string SummaryTable(const std::vector<RankOutcome>& outcomes) {
 std::string SummaryJson(const std::vector<RankOutcome>& outcomes) {
   JsonWriter json;
   bool ok = true;
-  json.BeginObject().Key("ranks").BeginArray();
-  for (const RankOutcome& outcome : outcomes) {
+  json.BeginObject();
+  json.Objects("ranks", outcomes, [&](const RankOutcome& outcome) {
     ok = ok && outcome.error.empty();
-    json.BeginObject();
     json.Key("rank").Value(outcome.rank);
     json.Key("ok").Value(outcome.error.empty());
     json.Key("error").Value(outcome.error);
     json.Key("plan").Value(outcome.plan_path);
     json.Key("seconds").Value(outcome.seconds);
-    json.Key("report");
-    if (outcome.report.has_value()) {
-      WriteRankJson(*outcome.report, &json);
-    } else {
-      json.Null();
-    }
-    json.EndObject();
-  }
-  json.EndArray().Key("ok").Value(ok).EndObject();
+    json.ObjectOrNull("report", outcome.report, [&](const RankReport& report) { WriteRankJson(report, &json); });
+  });
+  json.Key("ok").Value(ok).EndObject();
   return json.Take();
 }
 

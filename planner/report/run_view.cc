@@ -42,11 +42,8 @@ class ViewWriter {
              const DevicePlan* plan, bool every_block, const std::string& worth) {
     json_.BeginObject().Key("device").Value(facts_.device.device).Key("worth").Value(worth);
     json_.Key("events").Value(facts_.events).Key("end_ns").Value(facts_.clock.end_ns());
-    json_.Key("roles").BeginArray();
-    for (const std::string& role : facts_.roles) json_.Value(role);
-    json_.EndArray().Key("layers").BeginArray();
-    for (const std::string& layer : facts_.layers.names()) json_.Value(layer);
-    json_.EndArray();
+    json_.List("roles", facts_.roles);
+    json_.List("layers", facts_.layers.names());
     WritePhases();
     const PeakView peak = GroupPeak(facts_, kPeakGroupsInView);
     json_.Key("timeline");
@@ -77,9 +74,7 @@ class ViewWriter {
  private:
   template <typename Rows, typename Value>
   void Column(const char* key, const Rows& rows, const Value& value) {
-    json_.Key(key).BeginArray();
-    for (const auto& row : rows) json_.Value(value(row));
-    json_.EndArray();
+    json_.Column(key, rows, value);
   }
 
   [[nodiscard]] std::int64_t TimeOf(std::uint64_t event) const {
@@ -137,13 +132,9 @@ class ViewWriter {
     Column("spike", rows, [](const PhaseRow& row) { return row.spike(); });
     Column("requests", rows, [](const PhaseRow& row) { return row.requests; });
     Column("requested", rows, [](const PhaseRow& row) { return row.requested; });
-    json_.Key("begin_by_class").BeginArray();
-    for (const PhaseRow& row : rows) {
-      json_.BeginArray();
-      for (const Bytes bytes : row.begin_by_class) json_.Value(bytes);
-      json_.EndArray();
-    }
-    json_.EndArray().EndObject();
+    json_.Lists(
+        "begin_by_class", rows, [](const PhaseRow& row) -> const auto& { return row.begin_by_class; });
+    json_.EndObject();
   }
 
   void WritePeak(const PeakView& peak) {
@@ -247,13 +238,8 @@ class ViewWriter {
     });
     Column("visits", rows, [](const LayerRow& row) { return row.visits; });
     Column("peak_live", rows, [](const LayerRow& row) { return row.peak_live; });
-    json_.Key("peak_by_class").BeginArray();
-    for (const LayerRow& row : rows) {
-      json_.BeginArray();
-      for (const Bytes bytes : row.peak_by_class) json_.Value(bytes);
-      json_.EndArray();
-    }
-    json_.EndArray();
+    json_.Lists(
+        "peak_by_class", rows, [](const LayerRow& row) -> const auto& { return row.peak_by_class; });
     Column("most_rise", rows, [](const LayerRow& row) { return row.most_rise; });
     Column("most_spike", rows, [](const LayerRow& row) { return row.most_spike; });
     Column("most_net", rows, [](const LayerRow& row) { return row.most_net; });
@@ -322,13 +308,9 @@ class ViewWriter {
     Column("since", growth.leaks, [&](const Leak& leak) { return segmentation.segments[leak.since].index; });
     Column("blocks_per_iteration", growth.leaks, [](const Leak& leak) { return leak.blocks; });
     Column("bytes_per_iteration", growth.leaks, [](const Leak& leak) { return leak.bytes; });
-    json_.Key("live").BeginArray();
-    for (const Leak& leak : growth.leaks) {
-      json_.BeginArray();
-      for (const Bytes bytes : leak.live) json_.Value(bytes);
-      json_.EndArray();
-    }
-    json_.EndArray().EndObject();
+    json_.Lists(
+        "live", growth.leaks, [](const Leak& leak) -> const auto& { return leak.live; });
+    json_.EndObject();
   }
 
   void WriteIterations(const Segmentation& segmentation) {
@@ -428,9 +410,9 @@ std::optional<MicroBatchFit> FitTo(const DeviceFacts& facts, const std::optional
 std::string RunViewJson(const RankReport& report, const TracedRank& traced, const TraceClock& clock,
                         const RunViewOptions& options) {
   JsonWriter json(JsonWriter::Style::kLine);
-  json.BeginObject().Key("rank");
+  json.BeginObject().BeginObject("rank");
   WriteRankJson(report, &json);
-  json.Key("classes").BeginArray();
+  json.EndObject().Key("classes").BeginArray();
   for (std::size_t c = 0; c < kMemoryClasses; ++c) json.Value(MemoryClassName(static_cast<MemoryClass>(c)));
   json.EndArray().Key("devices").BeginArray();
   const std::vector<BlockUse> none;
