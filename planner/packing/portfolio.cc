@@ -9,7 +9,6 @@
 #include "planner/packing/finish/prefetch_slack.h"
 #include "planner/packing/finish/tidy.h"
 #include "planner/packing/problem/random.h"
-#include "planner/packing/search/core.h"
 #include "planner/packing/search/exact_search.h"
 #include "planner/packing/search/layer_clusters.h"
 #include "planner/packing/search/sampled_classes.h"
@@ -19,12 +18,8 @@
 namespace stalloc::planner {
 namespace {
 
-// Called when a search has lowered the height; false ends the search.
-using OnLowered = std::function<bool()>;
-
 // Searches alternate; one that lowers the height goes on.
-void SearchInTurns(Evaluator& evaluator, const SolveOptions& options, std::uint64_t seed, int patience,
-                   const OnLowered& on_lowered) {
+void SearchInTurns(Evaluator& evaluator, const SolveOptions& options, std::uint64_t seed, int patience) {
   SearchState& state = evaluator.state();
   Random random(seed);
   SizeClassSearch classes(evaluator.instance(), random.Next());
@@ -38,65 +33,12 @@ void SearchInTurns(Evaluator& evaluator, const SolveOptions& options, std::uint6
       Bytes before = state.height();
       for (search(); state.height() < before; search()) {
         idle = -1;
-        if (!on_lowered()) return;
         if (state.Done()) return;
         before = state.height();
       }
     }
   }
 }
-
-// Searches orders of a core; those that lower it are completed to packings of all blocks.
-class CoreSearch {
- public:
-  CoreSearch(Evaluator& whole, const SolveOptions& options, double share)
-      : whole_(whole),
-        core_(whole.instance(), share),
-        options_(whole.state().OptionsOfPart(options)),
-        state_(core_.instance(), options_, whole.state().budget()),
-        evaluator_(core_.instance(), state_, options.threads) {
-    whole.state().budget().Charge(kWorkOfSort * whole.instance().size());
-    if (IsWorthwhile()) TakeOver();
-  }
-
-  // A core that is nearly everything saves nothing.
-  [[nodiscard]] bool IsWorthwhile() const {
-    return options_.passes.Have(PackingPass::kCores) && core_.instance().size() * 5 <= whole_.instance().size() * 4;
-  }
-
-  // Evaluates the order of the best packing of all blocks in the core; completes it when that reaches the target, for
-  // then it was only the blocks outside the core that stood in the way.
-  void TakeOver() {
-    state_.RaiseTarget(whole_.state().target());
-    evaluator_.FirstFit(core_.Restricted(whole_.state().best().order), SearchState::kNothingYet);
-    if (state_.AtTarget()) Complete();
-  }
-
-  void Search() {
-    constexpr int kPatience = 4;
-    if (vain_ < kMaxVain) SearchInTurns(evaluator_, options_, options_.seed, kPatience, [this] { return Complete(); });
-  }
-
- private:
-  // So often a lower core may fail to lower the whole: then the rest of the blocks is what matters.
-  static constexpr int kMaxVain = 2;
-
-  // False when more search in the core makes no sense.
-  bool Complete() {
-    SearchState& state = whole_.state();
-    const Bytes before = state.height();
-    if (state_.height() < before) whole_.FirstFit(core_.Completed(state_.best().order));
-    vain_ = state.height() < before ? 0 : vain_ + 1;
-    return !state.Done() && vain_ < kMaxVain;
-  }
-
-  Evaluator& whole_;
-  const Core core_;
-  const SolveOptions options_;
-  SearchState state_;
-  Evaluator evaluator_;
-  int vain_ = 0;
-};
 
 // Proves the optimum where it can, and lowers the best by the other searches in between: not in the first rounds, which
 // take less time than these.
@@ -105,33 +47,15 @@ void SearchSmall(Evaluator& evaluator, const SolveOptions& options, int alone = 
   for (int round = 0; round < kMaxExactRounds && !evaluator.state().Done(); ++round) {
     if (exact.Round()) return;
     if (round < alone) continue;
-    SearchInTurns(evaluator, options, options.seed + static_cast<std::uint64_t>(round), 1, [] { return true; });
+    SearchInTurns(evaluator, options, options.seed + static_cast<std::uint64_t>(round), 1);
   }
 }
 
 void SearchLarge(Evaluator& evaluator, const SolveOptions& options) {
-  SearchState& state = evaluator.state();
-  {
-    // Where layers come again as they were, stacks of them soon gain most of what there is.
-    const bool stacks_first = !HasManySizes(evaluator.instance());
-    const bool stacks = options.passes.Have(PackingPass::kLayerClusters);
-    if (stacks && stacks_first) TryLayerClusters(evaluator);
-    CoreSearch peak(evaluator, options, 0.95);
-    if (stacks && !stacks_first && !state.Done()) TryLayerClusters(evaluator);
-    if (state.Done()) return;
-    if (peak.IsWorthwhile()) {
-      peak.TakeOver();
-      peak.Search();
-    }
-  }
-  for (const double share : {0.85, 0.6}) {
-    if (state.Done()) return;
-    CoreSearch wider(evaluator, options, share);
-    if (!state.Done() && wider.IsWorthwhile()) wider.Search();
-  }
+  if (options.passes.Have(PackingPass::kLayerClusters)) TryLayerClusters(evaluator);
   // So many fruitless rounds are the end, whatever is left of the budget.
   constexpr int kPatience = 200;
-  SearchInTurns(evaluator, options, options.seed, kPatience, [] { return true; });
+  SearchInTurns(evaluator, options, options.seed, kPatience);
 }
 
 // What gives the first packing soon, and a good one where the instance is a long run.

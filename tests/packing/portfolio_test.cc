@@ -5,8 +5,8 @@
 #include <random>
 
 #include "planner/packing/problem/plan_check.h"
-#include "planner/packing/search/core.h"
 #include "planner/packing/search/layer_clusters.h"
+#include "planner/packing/search/near_peak.h"
 #include "planner/packing/search/size_classes.h"
 #include "planner/packing/search/size_first_fit.h"
 #include "tests/packing/naive.h"
@@ -111,31 +111,15 @@ TEST(PlacerTest, AStackKeepsItsMembersTogetherAndAligned) {
   EXPECT_EQ(packing->offsets[3], packing->offsets[1] + 4);
 }
 
-TEST(CoreTest, ACompletedOrderGivesTheCoreTheOffsetsItHadAlone) {
-  std::mt19937_64 random(53);
-  const Problem problem = RandomProblem({.blocks = 300, .ticks = 900, .max_bytes = 5000}, random);
-  const Instance whole(problem);
-  const Core core(whole, 0.8);
-  ASSERT_GT(core.instance().size(), 0u);
-  ASSERT_LT(core.instance().size(), whole.size());
-  EXPECT_EQ(core.instance().load_bound(), whole.load_bound());
-  const SolveOptions options;
-  SearchState core_state(core.instance(), options);
-  Evaluator core_evaluator(core.instance(), core_state, 1);
-  SolveBySize(core_evaluator);
-  const Incumbent alone = core_state.best();
-
-  const StackOrder completed = core.Completed(alone.order);
-  EXPECT_EQ(Sorted(completed.blocks()), AllBlocks(whole));
-  EXPECT_EQ(core.Restricted(completed), alone.order);
-  SearchState state(whole, options);
-  Evaluator evaluator(whole, state, 1);
-  const std::optional<Packing> packing = evaluator.FirstFit(completed);
-  ASSERT_TRUE(packing.has_value());
-  EXPECT_TRUE(NaiveIsValid(problem, *packing));
-  for (std::size_t i = 0; i < alone.order.size(); ++i) {
-    EXPECT_EQ(packing->offsets[completed.blocks()[i]], alone.offsets[alone.order.blocks()[i]]);
-  }
+TEST(NearPeakTest, ABlockIsNearThePeakIfItIsAliveAtAsMuchOfTheLoad) {
+  const Problem problem{{{.id = 0, .bytes = 10, .life = {0, 40}},
+                         {.id = 1, .bytes = 70, .life = {0, 10}},
+                         {.id = 2, .bytes = 90, .life = {20, 30}},
+                         {.id = 3, .bytes = 5, .life = {30, 40}}}};
+  const Instance instance(problem);
+  EXPECT_EQ(BlocksNearPeak(instance, 0.95), (std::vector<BlockIndex>{0, 2}));
+  EXPECT_EQ(BlocksNearPeak(instance, 0.8), (std::vector<BlockIndex>{0, 1, 2}));
+  EXPECT_EQ(BlocksNearPeak(instance, 0.1), AllBlocks(instance));
 }
 
 }  // namespace

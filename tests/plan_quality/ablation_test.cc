@@ -23,9 +23,9 @@ TEST(AblationTest, TheWholePortfolioComesFirstThenEachPassAlone) {
 }
 
 TEST(AblationTest, SeveralAreLeftOutTogetherAndFinishPassesAreKnown) {
-  const std::vector<Variant> variants = VariantsOf({"cores+sink", "sink+apart"}).value();
+  const std::vector<Variant> variants = VariantsOf({"size-classes+sink", "sink+apart"}).value();
   ASSERT_EQ(variants.size(), 3u);
-  EXPECT_FALSE(variants[1].passes.Have(PackingPass::kCores));
+  EXPECT_FALSE(variants[1].passes.Have(PackingPass::kSizeClasses));
   EXPECT_FALSE(variants[1].passes.Have(PackingPass::kSink));
   EXPECT_TRUE(variants[1].passes.Have(PackingPass::kApart));
   EXPECT_FALSE(variants[0].IsOfFinish());
@@ -34,9 +34,9 @@ TEST(AblationTest, SeveralAreLeftOutTogetherAndFinishPassesAreKnown) {
 }
 
 TEST(AblationTest, AnUnknownPassIsNamedWithThoseThereAre) {
-  const absl::Status status = VariantsOf({"cores+squares"}).status();
+  const absl::Status status = VariantsOf({"size-classes+squares"}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("cores"));
+  EXPECT_THAT(status.message(), HasSubstr("size-classes"));
   EXPECT_THAT(status.message(), HasSubstr("found squares"));
 }
 

@@ -10,7 +10,7 @@
 
 #include "planner/packing/finish/replacer.h"
 #include "planner/packing/problem/instance.h"
-#include "planner/packing/search/core.h"
+#include "planner/packing/search/near_peak.h"
 
 namespace stalloc::planner {
 namespace {
@@ -93,10 +93,9 @@ class Tidier {
 
   // Blocks that are never alive near the peak.
   [[nodiscard]] Order Loose() {
-    const Core core(instance_, kPeakShare);
-    is_core_.resize(instance_.size());
-    for (const BlockIndex block : core.blocks()) is_core_[block] = true;
-    return Where([&](BlockIndex block) { return !is_core_[block]; });
+    is_near_peak_.resize(instance_.size());
+    for (const BlockIndex block : BlocksNearPeak(instance_, kPeakShare)) is_near_peak_[block] = true;
+    return Where([&](BlockIndex block) { return !is_near_peak_[block]; });
   }
 
   // Places `order` anew, and keeps the outcome if it is better. Returns whether it was.
@@ -142,7 +141,7 @@ class Tidier {
     for (const HandOver& hand_over : FindHandOvers(problem_, best_.offsets, options_.cycle)) {
       takes_part[hand_over.from] = takes_part[hand_over.to] = true;
     }
-    return Where([&](BlockIndex block) { return takes_part[block] && !is_core_[block]; });
+    return Where([&](BlockIndex block) { return takes_part[block] && !is_near_peak_[block]; });
   }
 
   void RankByTime() {
@@ -193,7 +192,7 @@ class Tidier {
   Packing best_;
   Tidiness tidiness_;  // of best_
   Order loose_;
-  std::vector<bool> is_core_;
+  std::vector<bool> is_near_peak_;
   Lane main_lane_;
   std::map<Lane, Offset> regions_;    // where each lane's blocks look first
   std::map<Lane, Order> by_lane_;     // blocks in order of time

@@ -11,7 +11,6 @@ namespace stalloc::planner {
 
 enum class PackingPass : std::uint8_t {
   kSampledClasses,  // search/sampled_classes.h
-  kCores,           // search/core.h
   kLayerClusters,   // search/layer_clusters.h
   kSizeClasses,     // search/size_classes.h
   kExactSearch,     // search/exact_search.h
@@ -29,8 +28,8 @@ enum class PackingPass : std::uint8_t {
 };
 inline constexpr PackingPass kFirstFinishPass = PackingPass::kPrefetchSlack;
 inline constexpr auto kPassNames = std::to_array<const char*>(
-    {"sampled-classes", "cores", "layer-clusters", "size-classes", "exact-search", "prefetch-slack", "tidy-lanes",
-     "tidy-loose", "apart", "sink", "turns", "join-loose", "state-early", "state-space"});
+    {"sampled-classes", "layer-clusters", "size-classes", "exact-search", "prefetch-slack", "tidy-lanes", "tidy-loose",
+     "apart", "sink", "turns", "join-loose", "state-early", "state-space"});
 static_assert(kPassNames.size() == static_cast<std::size_t>(PackingPass::kCount));
 
 // All of them, but those that were left out.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "planner/packing/problem/random.h"
-#include "planner/packing/search/core.h"
+#include "planner/packing/search/near_peak.h"
 #include "planner/packing/search/size_first_fit.h"
 
 namespace stalloc::planner {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/packing/search/core.h"
+#include "planner/packing/search/near_peak.h"
 #include "planner/packing/search/size_classes.h"
 #include "planner/packing/search/size_first_fit.h"
 #include "planner/packing/search/window_sample.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "planner/packing/problem/random.h"
-#include "planner/packing/search/core.h"
+#include "planner/packing/search/near_peak.h"
 
 namespace stalloc::planner {
 namespace {
