@@ -15,6 +15,7 @@ import pytest
 from processes import HERE, PACKAGE, SCRIPTS, Finished, Training, run_with_torch
 from schemas import expect_document
 from stalloc.core import fit_files
+from stalloc.tools.fitted.kept import cards
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.timeout(600)
@@ -230,6 +231,13 @@ def test_a_job_on_several_machines_is_refused(program: Program) -> None:
     done = program.fit(RANK="0", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2")
     assert done.code == 1
     assert "found WORLD_SIZE=4 and LOCAL_WORLD_SIZE=2" in done.err
+
+
+def test_looking_at_the_card_is_no_run(build: Path, tmp_path: Path) -> None:
+    variables = {"STALLOC_MODE": "Auto", "STALLOC_LIB_PATH": str(build), "XDG_CACHE_HOME": str(tmp_path)}
+    environ = {**os.environ, **variables, "PYTHONPATH": str(PACKAGE), "STALLOC_DEVICE": "cpu"}
+    assert isinstance(cards(environ), list)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -43,18 +43,25 @@ class Card:
 
     @classmethod
     def present(cls, environ: Mapping[str, str]) -> Card:
-        """The card of this process, queried in another one: a process that has started the driver cannot fork any
-        more."""
+        """The card of this process."""
         if environ.get("STALLOC_DEVICE", "").lower() == "cpu":
             return cls("cpu", 0, 0)
-        done = subprocess.run([sys.executable, "-c", _CARDS], capture_output=True, text=True, check=False)
-        found = json.loads(done.stdout) if done.returncode == 0 else []
+        found = cards(environ)
         if not found:
             return cls("cpu", 0, 0)
         local = environ.get("LOCAL_RANK", "0")
         index = int(local) if local.isdecimal() else 0
         name, size = found[index if index < len(found) else 0]
         return cls(name, size, len(found))
+
+
+def cards(environ: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Names and bytes, queried in another process: one that has started the driver cannot fork any more. That one has
+    no mode, with which it would be a run."""
+    plain = {name: value for name, value in environ.items() if not name.startswith("STALLOC_")}
+    done = subprocess.run([sys.executable, "-c", _CARDS], env=plain, capture_output=True, text=True, check=False)
+    found: list[tuple[str, int]] = json.loads(done.stdout) if done.returncode == 0 else []
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
