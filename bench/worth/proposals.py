@@ -14,7 +14,7 @@ from known import Configuration
 from launch import warm_up
 
 from stalloc.tools.fitting import choose, document
-from stalloc.tools.fitting.replayed import TracedRun
+from stalloc.tools.fitting.replayed import Bus, TracedRun
 from stalloc.tools.fitting.work import Lengths, Work
 
 UNIT = 256  # tokens of a unit of a sequence's length
@@ -25,7 +25,7 @@ class Proposals:
     chosen: argparse.Namespace
     program: str
     run: TracedRun
-    bus: float = 0.0  # bytes a second to the host; 0: nothing is offloaded
+    bus: Optional[Bus] = None  # to the host; None: nothing is offloaded
     _known: dict[tuple[str, int], Optional[Configuration]] = dataclasses.field(default_factory=dict)
 
     def __call__(self, allocator: str, memory: int) -> Optional[Configuration]:
@@ -69,7 +69,8 @@ class Proposals:
             memory=memory,
             work=work,
             goal=choose.Goal.LONGEST if kind.longest else choose.Goal.FASTEST,
-            bus=self.bus,
+            bus=0.0 if self.bus is None else self.bus.bytes_per_second,
+            host=None if self.bus is None else self.bus.host_bytes,
             allocator=allocator,
             sequence_unit=UNIT if kind.longest else 0,
         )

@@ -39,9 +39,9 @@ class Traces:
         return max(rank for each in self.measured for rank in each["outside_bytes"])
 
     @property
-    def bus(self) -> float:
-        """Bytes a second to the host, as measured after the trace."""
-        return Bus.measured_with(self._trace("traced")).bytes_per_second
+    def bus(self) -> Bus:
+        """To the host, as measured after the trace."""
+        return Bus.measured_with(self._trace("traced"))
 
     def traced_run(self) -> TracedRun:
         first, second = (self._trace(name) for name in ("traced", "beside"))

@@ -109,8 +109,11 @@ struct Session::Device {
     units.ScaleFirst(sizes.first, &found);
     return found;
   }
-  [[nodiscard]] FitSearch SearchOf(double bus, const MicroBatches& sizes) const {
-    return {facts, units, player, {bus / 1e9, bus > 0 && facts.device.device >= 0, sizes.accumulated, sizes.single}};
+  // `host`: bytes; 0: whatever it takes.
+  [[nodiscard]] FitSearch SearchOf(double bus, const MicroBatches& sizes, Bytes host = 0) const {
+    FitCosts costs{bus / 1e9, bus > 0 && facts.device.device >= 0, sizes.accumulated, sizes.single};
+    if (host > 0) costs.host_bytes = host;
+    return {facts, units, player, costs};
   }
   [[nodiscard]] absl::StatusOr<UnitChoice> TakeChoice(const MicroBatches& sizes, JsonObject* request) const {
     UnitChoice choice = units.Nothing();
@@ -368,6 +371,7 @@ absl::StatusOr<std::string> Session::Search(JsonObject* request) {
   const double bus = request->Number("bus", 25e9);
   const Bytes memory = TakeBytes("memory", request);
   const Bytes graphs = TakeBytes("graphs_memory", request);
+  const Bytes host = TakeBytes("host_memory", request);
   std::vector<MicroBatches> sizes;
   std::vector<std::optional<Load>> loads;
   for (JsonObject& each : request->Objects("sizes")) {
@@ -385,7 +389,7 @@ absl::StatusOr<std::string> Session::Search(JsonObject* request) {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     tasks.PushBack([&, i] {
       const std::vector<BlockPart> parts = (*device)->PartsOf(sizes[i]);
-      const FitSearch search = (*device)->SearchOf(bus, sizes[i]);
+      const FitSearch search = (*device)->SearchOf(bus, sizes[i], host);
       const EditedPeak untouched = (*device)->player.Play({}, SizesAt(parts, sizes[i].scale));
       JsonWriter json(JsonWriter::Style::kLine);
       const FitResult found = search.FindWithGraphs(memory, graphs, parts, sizes[i].scale);

@@ -25,6 +25,7 @@ void WriteResult(const FitResult& found, const EditedPeak& untouched, const Laye
   WriteNames("recompute", units, found.choice, UnitUse::kRecomputed, json);
   WriteNames("offload", units, found.choice, UnitUse::kOffloaded, json);
   json->Key("offload_state").Value(found.choice.state_offloaded);
+  json->Key("host_bytes").Value(found.host_bytes).Key("host_bound").Value(found.host_bound);
 }
 
 void WritePeak(const EditedPeak& peak, const DeviceFacts& facts, JsonWriter* json) {

@@ -19,7 +19,8 @@ constexpr int kRounds = 6;  // in which graphs are made to fit
 // core of 2025. It makes a layer as a whole worth more than its parts one by one.
 constexpr std::int64_t kCheckpointNs = 200000;
 constexpr int kTimedDepth = 3;  // of the last so many parts of a path one is a number: train/marking/device_times.py
-constexpr double kLeastAway = 0.002;  // of the peak: kinds of layers that hold less are no choice
+constexpr Bytes kHostChunk = Bytes{512} << 20;  // the pool grows by it at most, and doubles before: host_pool.py
+constexpr double kLeastAway = 0.002;            // of the peak: kinds of layers that hold less are no choice
 
 // Whether a trace at a GPU's time waits for the GPU at the layer: what lies deeper has the host's time.
 bool IsTimed(absl::string_view name) {
@@ -52,6 +53,13 @@ class FitSearch::Attempt {
     }
     return false;
   }
+  // Whether the host has memory for it; if not, that is noted.
+  [[nodiscard]] bool HasHostMemory(const UnitChoice& choice) {
+    const bool has = search_.HostBytesOf(choice, scale_) <= search_.costs_.host_bytes;
+    host_bound_ = host_bound_ || !has;
+    return has;
+  }
+  [[nodiscard]] bool host_bound() const { return host_bound_; }
   [[nodiscard]] std::int64_t cost() const { return search_.CostOf(choice_, scale_); }
   [[nodiscard]] const UnitChoice& choice() const { return choice_; }
   [[nodiscard]] const EditedPeak& peak() const { return peak_; }
@@ -63,6 +71,7 @@ class FitSearch::Attempt {
   const double scale_;
   UnitChoice choice_;
   EditedPeak peak_;
+  bool host_bound_ = false;
 };
 
 FitSearch::FitSearch(const DeviceFacts& facts, const LayerUnits& units, const EditPlayer& player, const FitCosts& costs)
@@ -151,6 +160,13 @@ std::int64_t FitSearch::CostOf(const UnitChoice& choice, double scale) const {
   return cost;
 }
 
+Bytes FitSearch::HostBytesOf(const UnitChoice& choice, double scale) const {
+  Bytes bytes = choice.state_offloaded ? units_.pinned_state_bytes() : 0;
+  if (std::find(choice.uses.begin(), choice.uses.end(), UnitUse::kOffloaded) == choice.uses.end()) return bytes;
+  const auto most = static_cast<Bytes>(scale * static_cast<double>(MostOnHost(units_.TripsOf(choice))));
+  return bytes + most + std::min(most, kHostChunk);
+}
+
 void FitSearch::Greedy(Bytes budget, Attempt* attempt) const {
   while (attempt->peak().live > budget) {
     const double excess = static_cast<double>(attempt->peak().live - budget);
@@ -158,6 +174,7 @@ void FitSearch::Greedy(Bytes budget, Attempt* attempt) const {
     UnitChoice best_choice;
     EditedPeak best_peak;
     const auto consider = [&](UnitChoice choice, std::int64_t cost) {
+      if (!attempt->HasHostMemory(choice)) return;
       const EditedPeak peak = attempt->Play(choice);
       if (peak.live >= attempt->peak().live) return;
       const double drop = std::min(excess, static_cast<double>(attempt->peak().live - peak.live));
@@ -221,7 +238,11 @@ void FitSearch::GiveBack(Bytes budget, Attempt* attempt) const {
 FitResult FitSearch::Find(Bytes budget, const std::vector<BlockPart>& parts, double scale) const {
   const std::vector<Bytes> sizes = SizesAt(parts, scale);
   FitResult best;
+  bool host_bound = false;
   const auto consider = [&](Attempt attempt) {
+    const bool has_memory = attempt.HasHostMemory(attempt.choice());
+    host_bound = host_bound || attempt.host_bound();
+    if (!has_memory) return;
     const bool fits = attempt.peak().live <= budget;
     if (fits) GiveBack(budget, &attempt);
     const std::int64_t cost = attempt.cost();
@@ -243,6 +264,8 @@ FitResult FitSearch::Find(Bytes budget, const std::vector<BlockPart>& parts, dou
       consider(uniform);
     }
   }
+  best.host_bytes = HostBytesOf(best.choice, scale);
+  best.host_bound = host_bound;
   best.bound = facts_.roles[facts_.role_of[facts_.phases.At(best.peak.event)]];
   return best;
 }

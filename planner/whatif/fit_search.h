@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,10 +20,11 @@
 namespace stalloc::planner {
 
 struct FitCosts {
-  double bus_bytes_per_ns = 25;  // one way
-  bool offload = true;           // false: the host's memory is the device's
-  bool accumulated = false;      // UnitChoice::accumulated, of every choice
-  bool single = false;           // UnitChoice::single, of every choice
+  double bus_bytes_per_ns = 25;                          // one way
+  bool offload = true;                                   // false: the host's memory is the device's
+  bool accumulated = false;                              // UnitChoice::accumulated, of every choice
+  bool single = false;                                   // UnitChoice::single, of every choice
+  Bytes host_bytes = std::numeric_limits<Bytes>::max();  // of pinned memory
 };
 
 struct FitResult {
@@ -31,6 +33,8 @@ struct FitResult {
   bool fits = false;         // else the choice is the one with the lowest peak that was found
   std::int64_t cost_ns = 0;  // of an iteration
   std::string bound;         // what would have to go next: "F 0", the phase of the peak
+  Bytes host_bytes = 0;      // of pinned memory
+  bool host_bound = false;   // the host has too little memory for a choice that was left out
 };
 
 // What choosing all units of a kind would do.
@@ -58,6 +62,8 @@ class FitSearch {
                                          double scale) const;
   [[nodiscard]] std::vector<FitCandidate> Candidates(const std::vector<BlockPart>& parts, double scale) const;
   [[nodiscard]] std::int64_t CostOf(const UnitChoice& choice, double scale) const;
+  // Pinned memory of the host, which is taken in chunks.
+  [[nodiscard]] Bytes HostBytesOf(const UnitChoice& choice, double scale) const;
 
  private:
   struct Group {

@@ -1,6 +1,7 @@
 #include "planner/whatif/layer_units.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -172,6 +173,7 @@ void LayerUnits::FindState() {
     if (facts_.blocks[i].memory_class != MemoryClass::kOptimizerState) continue;
     state_.push_back(i);
     state_bytes_ += facts_.device.allocations[i].bytes;
+    pinned_state_bytes_ += std::bit_ceil(facts_.device.allocations[i].bytes);
   }
 }
 

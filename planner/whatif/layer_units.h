@@ -88,6 +88,8 @@ class LayerUnits {
 
   // What goes over the bus in one direction in an iteration, as it was traced.
   [[nodiscard]] Bytes state_bytes() const { return state_bytes_; }
+  // Pinned memory of the host for it: each tensor of a power of two, as torch takes it.
+  [[nodiscard]] Bytes pinned_state_bytes() const { return pinned_state_bytes_; }
 
  private:
   // What one visit holds.
@@ -133,6 +135,7 @@ class LayerUnits {
   std::vector<LayerUnit> units_;
   std::vector<std::uint32_t> state_;  // blocks of the optimizer's state
   Bytes state_bytes_ = 0;
+  Bytes pinned_state_bytes_ = 0;
 };
 
 // Whether one is the other's, or inside it.

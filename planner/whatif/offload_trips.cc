@@ -132,4 +132,16 @@ std::int64_t StallOf(const std::vector<OffloadTrip>& trips, double bytes_per_ns)
   return stall;
 }
 
+Bytes MostOnHost(const std::vector<OffloadTrip>& trips) {
+  Bytes most = 0;
+  for (const OffloadTrip& at : trips) {
+    Bytes there = 0;
+    for (const OffloadTrip& trip : trips) {
+      there += trip.saved_ns <= at.saved_ns && at.saved_ns < trip.needed_ns ? trip.bytes : 0;
+    }
+    most = std::max(most, there);
+  }
+  return most;
+}
+
 }  // namespace stalloc::planner

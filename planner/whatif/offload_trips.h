@@ -41,4 +41,7 @@ struct OffloadTrip {
 // one trip after the other, both at once.
 [[nodiscard]] std::int64_t StallOf(const std::vector<OffloadTrip>& trips, double bytes_per_ns);
 
+// The most that is on the host at one time.
+[[nodiscard]] Bytes MostOnHost(const std::vector<OffloadTrip>& trips);
+
 }  // namespace stalloc::planner

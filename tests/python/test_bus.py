@@ -65,6 +65,23 @@ def test_the_slower_direction_counts(tmp_path: Path) -> None:
     assert Bus.measured_with(trace) == Bus(4e10, measured=True)
 
 
+def test_the_host_s_memory_is_what_its_processes_share(tmp_path: Path) -> None:
+    assert bus.host_bytes({}, tmp_path) is None, "the system says nothing"
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 1000 kB\n")
+    assert bus.host_bytes({}, tmp_path) == 921600
+    assert bus.host_bytes({"LOCAL_WORLD_SIZE": "4"}, tmp_path) == 230400
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("500\n")
+    assert bus.host_bytes({}, tmp_path) == 921600, "a container without a limit"
+    (group / "memory.max").write_text("1500\n")
+    assert bus.host_bytes({}, tmp_path) == 900
+    found = Bus.measured_with(written(tmp_path, {"to_host": 5e10, "to_device": 4e10, "host_bytes": 900}))
+    assert found == Bus(4e10, measured=True, host_bytes=900)
+
+
 @pytest.mark.parametrize(
     ("content", "found"),
     [

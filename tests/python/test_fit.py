@@ -274,6 +274,8 @@ def test_the_longest_rows_are_found_and_set_in_each_framework_s_words(build: Pat
 
 def test_the_bus_is_as_measured_or_as_it_was_said(build: Path, decoder: Path) -> None:
     words = ["--memory=64M", "--keep-micro-batch"]
+    assert fit(build, decoder, *words)["host"] == {"available_bytes": None, "needed_bytes": 0, "binds": False}
+    assert fit(build, decoder, *words, "--host-memory=2M")["host"]["available_bytes"] == 2 << 20
     assert fit(build, decoder, *words)["bus"] == {"bytes_per_second": 25e9, "measured": False}
     file = decoder.with_suffix(".bus.json")
     file.write_text(json.dumps({"to_host": 5e10, "to_device": 6e10}))

@@ -142,10 +142,11 @@ class Asked:
         return [{"step_seconds": load.size} for load in loads]
 
     def search(
-        self, device: int, memory: int, sizes: list[tuple[Change, Load]], bus: float, graphs: int
+        self, device: int, memory: int, sizes: list[tuple[Change, Load]], bus: float, **_: Any
     ) -> list[dict[str, Any]]:
         self.sizes += [size for size, _ in sizes]
         found = {"fits": True, "peak": 1, "bound": "", "pool": 0, "outside_pool": 0, "at_least": False}
+        found |= {"host_bytes": 0, "host_bound": False}
         chosen = {"host_share": None, "recompute": [], "offload": [], "offload_state": False}
         return [{**found, **chosen, "step_seconds": load.size} for _, load in sizes]
 
@@ -169,9 +170,9 @@ class Timed(Asked):
     def seconds(self, device: int, loads: list[Load]) -> list[dict[str, Any]]:
         return [{"step_seconds": self._seconds_of.get(round(24 / load.count), 9.0)} for load in loads]
 
-    def search(self, device: int, memory: int, sizes: Any, bus: float, graphs: int) -> list[dict[str, Any]]:
+    def search(self, device: int, memory: int, sizes: Any, bus: float, **_: Any) -> list[dict[str, Any]]:
         seconds = self.seconds(device, [load for _, load in sizes])
-        found = super().search(device, memory, sizes, bus, graphs)
+        found = super().search(device, memory, sizes, bus)
         fits = [{"fits": load.count > 1} for _, load in sizes]
         return [{**one, **second, **fit} for one, second, fit in zip(found, seconds, fits)]
 

@@ -125,8 +125,8 @@ class OffloadSearchTest : public testing::Test {
   OffloadSearchTest() : facts_(TwelveLayers()), units_(*facts_), player_(*facts_) {}
 
   // The offloaded layers, and the cost.
-  [[nodiscard]] FitResult Find(double bytes_per_ns, Bytes less) const {
-    const FitSearch search(*facts_, units_, player_, {bytes_per_ns, true, false, false});
+  [[nodiscard]] FitResult Find(double bytes_per_ns, Bytes less, Bytes host = Bytes{1} << 40) const {
+    const FitSearch search(*facts_, units_, player_, {bytes_per_ns, true, false, false, host});
     const Bytes peak = player_.Play({}, TracedSizes(*facts_)).live;
     return search.Find(peak - less, PartsByClass(*facts_), 1);
   }
@@ -166,6 +166,20 @@ TEST_F(OffloadSearchTest, WhatDoesNotFitIntoItsTimeIsRecomputedWhereThatCostsLes
   EXPECT_TRUE(found.fits);
   EXPECT_EQ(Layers(found, UnitUse::kOffloaded).size(), 0u);
   EXPECT_GE(Layers(found, UnitUse::kRecomputed).size(), 3u);
+}
+
+TEST_F(OffloadSearchTest, WhatTheHostHasNoMemoryForIsNotOffloaded) {
+  const FitResult free = Find(25, 3 * 8192);
+  EXPECT_FALSE(free.host_bound);
+  EXPECT_EQ(free.host_bytes, 2 * 8704 * Layers(free, UnitUse::kOffloaded).size());
+  const Bytes host = 2 * 8704 * 2;  // for two layers: the pool doubles
+  const FitResult found = Find(25, 3 * 8192, host);
+  EXPECT_TRUE(found.fits);
+  EXPECT_TRUE(found.host_bound);
+  EXPECT_LE(found.host_bytes, host);
+  EXPECT_LE(Layers(found, UnitUse::kOffloaded).size(), 2u);
+  EXPECT_GE(Layers(found, UnitUse::kRecomputed).size(), 1u);
+  EXPECT_EQ(Layers(Find(25, 3 * 8192, 1000), UnitUse::kOffloaded).size(), 0u);
 }
 
 TEST_F(OffloadSearchTest, AllOfAKindCostsWhatItsCopiesTakeTooLong) {

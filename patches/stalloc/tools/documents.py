@@ -226,6 +226,12 @@ class FitGraphs(TypedDict):
     traced: Optional[dict[str, int]]
 
 
+class FitHost(TypedDict):
+    available_bytes: Optional[int]
+    needed_bytes: int
+    binds: bool
+
+
 class FitPredicted(TypedDict):
     peak_live_bytes: int
     held_bytes: dict[str, int]
@@ -311,6 +317,7 @@ class Fit(_KeptFit):
     traced: FitTraced
     chosen: FitChosen
     predicted: FitPredicted
+    host: FitHost
     certainty: CertaintyDocument
     bound: str
     settings: Written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import textwrap
 from pathlib import Path
@@ -76,6 +75,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     options.add_second_traces(parser, "sizes and times")
     options.add_bus(parser, "--bus-bandwidth", None)
     parser.add_argument(
+        "--host-memory",
+        type=sizes.parse,
+        metavar="64G",
+        help="let each process offload into this much memory of the host (default: what was free after the trace)",
+    )
+    parser.add_argument(
         "--allocator",
         choices=replayed.ALLOCATORS,
         default="stalloc",
@@ -145,20 +150,22 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
         work=_work(arguments, arguments.sequence // unit if unit else micro_batch, bool(unit)),
         goal=choose.Goal.TRACED if arguments.keep_micro_batch else longest,
         bus=bus.bytes_per_second,
+        host=arguments.host_memory if arguments.host_memory is not None else bus.host_bytes,
         allocator=arguments.allocator,
         graphs=arguments.graphs,
         sequence_unit=unit,
     )
     choice = choose.choose(traced(arguments.sequence or micro_batch), wish, choose.progress)
     document = document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
-    document["bus"] = dataclasses.asdict(bus)
+    document["bus"] = {"bytes_per_second": bus.bytes_per_second, "measured": bus.measured}
     document["graphs"] = _graphs(files, document, arguments)
     return _with_rows(document, micro_batch) if unit else document
 
 
 def _bus(wanted: Optional[float], trace: Path) -> Bus:
     """`wanted`: GB/s. CollectError."""
-    return Bus.measured_with(trace) if wanted is None else Bus(wanted * 1e9, measured=False)
+    measured = Bus.measured_with(trace)
+    return measured if wanted is None else Bus(wanted * 1e9, measured=False, host_bytes=measured.host_bytes)
 
 
 def _work(arguments: argparse.Namespace, micro_batch: int, longer: bool) -> Work:
@@ -293,11 +300,19 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         f"({document['bound']}); reserved under {worded(sure['peak'], reserved)}\n"
         f"           {seconds} a step{waits}, {predicted['tokens_per_second']:.3f} x the tokens/s"
     )
+    if document["host"]["binds"]:
+        print(f"  {host_note(document['host'])}")
     if predicted["step_at_least"]:
         print("  the host bounds the traced steps, not the device: trace larger micro-batches for a better estimate")
     _show_note(document)
     _show_graphs(predicted["graphs"])
     print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
+
+
+def host_note(host: dict[str, Any]) -> str:
+    """Where it binds."""
+    there, needed = (size(host[name]) for name in ("available_bytes", "needed_bytes"))
+    return f"the host's memory keeps more from being offloaded: {needed} of {there} are taken for copies"
 
 
 def _show_note(document: dict[str, Any]) -> None:

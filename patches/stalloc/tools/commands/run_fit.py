@@ -145,6 +145,8 @@ def _show(document: dict[str, Any], file: Path) -> None:
     sure = document["certainty"]["peak"]
     peak = worded(sure, size(predicted["peak_live_bytes"]))
     _tell(f"predicted: {peak} live at the peak, {worded(sure, size(held))} held; {seconds}")
+    if document["host"]["binds"]:
+        _tell(fit.host_note(document["host"]))
     note = document["certainty"]["note"]
     if note:
         _tell(note)

@@ -52,6 +52,7 @@ class Wish:
     bus: float = 25e9
     allocator: str = "stalloc"
     graphs: bool = False  # graphs of all passes have to fit, in one pool that is theirs for good
+    host: Optional[int] = None  # bytes of the host for what is offloaded; None: whatever it takes
     sequence_unit: int = 0  # tokens: a micro-batch is a length in these units, and its rows stay
 
 
@@ -70,6 +71,8 @@ class Tried:
     graph_bytes: int  # if graphs of all passes lay in one pool
     host_share: Optional[float] = None  # of a step with nothing changed, that the host bounds; None: not known
     at_least: bool = False  # a step may take longer: the host bounds those that were traced
+    host_bytes: int = 0  # pinned memory of the host for what is offloaded
+    host_bound: bool = False  # the host has too little for a choice that was left out
     outcome: Optional[Outcome] = None  # planned
 
 
@@ -200,7 +203,7 @@ class _Chooser:
     def _search(self, memory: int, micro_batches: Sequence[int]) -> list[Tried]:
         sizes = [(self._size(each), self._work.load(each)) for each in micro_batches]
         graphs = self._wish.memory if self._wish.graphs else 0
-        found = self._planner.search(self._device, memory, sizes, self._wish.bus, graphs)
+        found = self._planner.search(self._device, memory, sizes, self._wish.bus, graphs=graphs, host=self._wish.host)
         return [self._tried(*each) for each in zip(micro_batches, found)]
 
     def _try_all(self) -> list[Tried]:
@@ -356,6 +359,8 @@ class _Chooser:
             graph_bytes=result["pool"] + result["outside_pool"],
             at_least=result["at_least"],
             host_share=result["host_share"],
+            host_bytes=result["host_bytes"],
+            host_bound=result["host_bound"],
         )
 
     def _planned(self, one: Tried) -> Tried:

@@ -45,6 +45,8 @@ def document_of(choice: Choice, wish: Wish, kind: str, headroom: int, run: str) 
                 "traced": choice.graph_pools,
             },
         },
+        # Pinned memory: what is there for this process, what is chosen, and whether it keeps more from being offloaded.
+        "host": {"available_bytes": wish.host, "needed_bytes": best.host_bytes, "binds": best.host_bound},
         "certainty": choice.certainty.document(as_traced=best.change.scale == best.change.first == 1),
         "bound": best.bound,
         "settings": settings.settings(kind, chosen, layers),

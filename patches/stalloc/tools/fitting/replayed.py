@@ -50,6 +50,7 @@ class Bus:
 
     bytes_per_second: float = 25e9  # what PCIe 4.0 x16 moves in practice
     measured: bool = False
+    host_bytes: Optional[int] = None  # that the host had for copies of this process; None: not known
 
     @classmethod
     def measured_with(cls, trace: Path) -> Bus:
@@ -60,11 +61,13 @@ class Bus:
         try:
             content = read_object(path)
             speed = min(float(content[direction]) for direction in ("to_host", "to_device"))
+            host = content.get("host_bytes")
+            host = None if host is None else int(host)
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise collect.CollectError(f"{path}: expected bytes a second, to_host and to_device: {error!r}") from error
         if not 0 < speed < float("inf"):
             raise collect.CollectError(f"{path}: expected more than 0 bytes a second, found {speed}")
-        return cls(speed, measured=True)
+        return cls(speed, measured=True, host_bytes=host)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,11 +133,18 @@ class Planner:
         return found
 
     def search(
-        self, device: int, memory: int, sizes: Sequence[tuple[Change, Load]], bus: float, graphs: int = 0
+        self,
+        device: int,
+        memory: int,
+        sizes: Sequence[tuple[Change, Load]],
+        bus: float,
+        *,
+        graphs: int = 0,
+        host: Optional[int] = None,
     ) -> list[dict[str, Any]]:
         """The cheapest choice for so many live bytes, for each of `sizes` of micro-batches, with nothing chosen yet;
         and what its step takes, as `seconds`. `graphs`: bytes into which graphs of all passes have to fit; 0: there
-        are none."""
+        are none. `host`: bytes of the host for what is offloaded; None: whatever it takes."""
         found: list[dict[str, Any]] = self._session.query(
             "search",
             device=device,
@@ -142,6 +152,7 @@ class Planner:
             sizes=[{**_size(size), "load": load.as_json()} for size, load in sizes],
             bus=bus,
             graphs_memory=graphs,
+            host_memory=0 if host is None else max(1, host),
         )["results"]
         return found
 

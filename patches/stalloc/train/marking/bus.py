@@ -1,22 +1,31 @@
 """How fast copies between the GPU and the host are: measured once, after the trace, for `stalloc fit`.
 
-The file, rank00000.bus.json, has bytes a second, of each direction alone and of each while both run:
+The file, rank00000.bus.json, has bytes a second, of each direction alone and of each while both run, and the bytes of
+host memory that copies of this process may take:
 
-    {"to_host": 54.1e9, "to_device": 55.0e9, "to_host_with_both": 47.9e9, "to_device_with_both": 46.2e9}
+    {"to_host": 54.1e9, "to_device": 55.0e9, "to_host_with_both": 47.9e9, "to_device_with_both": 46.2e9,
+     "host_bytes": 137438953472}
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from stalloc.core import files, log
 
 _BYTES = 64 << 20  # of a copy
 _COPIES = 4
 _WARM_UP = 1
+_SHARE = 0.9  # of the memory that is free: the program goes on taking some
+_GROUPS = (
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+    ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
 
 TO_HOST, TO_DEVICE = "to_host", "to_device"
 
@@ -28,9 +37,34 @@ def measure(path: Path, torch: Any) -> None:
         files.remove(path)
         if torch is None or not torch.cuda.is_initialized():
             return
-        files.write_whole(path, json.dumps(speeds(_Copies(torch).seconds)).encode())
+        found: dict[str, Any] = {**speeds(_Copies(torch).seconds), "host_bytes": host_bytes(os.environ)}
+        files.write_whole(path, json.dumps(found).encode())
     except Exception as error:  # no memory is the likeliest: the run goes on
         log.warning(f"the speed of copies to the host was not measured: {error}")
+
+
+def host_bytes(environ: Mapping[str, str], root: Path = Path("/")) -> Optional[int]:
+    """This process's part of the memory that is free, of a container where it is less; None: the system says nothing.
+    `root`: of the system's files."""
+    left = [_free_of_machine(root), *(_left_of_group(root, *names) for names in _GROUPS)]
+    known = [each for each in left if each is not None]
+    local = environ.get("LOCAL_WORLD_SIZE", "")
+    processes = int(local) if local.isdecimal() and int(local) > 0 else 1
+    return int(_SHARE * min(known)) // processes if known else None
+
+
+def _free_of_machine(root: Path) -> Optional[int]:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _left_of_group(root: Path, limit: str, used: str) -> Optional[int]:
+    with contextlib.suppress(OSError, ValueError):  # "max": there is no limit
+        return max(0, int((root / limit).read_text()) - int((root / used).read_text()))
+    return None
 
 
 def speeds(seconds: Callable[[tuple[str, ...]], dict[str, float]]) -> dict[str, float]:
