@@ -9,6 +9,7 @@ namespace stalloc {
 // Graphs' pools are mostly filled right after, where what was held before them is gone.
 void NativeHeld::EmptiedCache(Bytes apart) noexcept {
   emptied_.store(true, std::memory_order_relaxed);
+  emptied_now_.store(true, std::memory_order_relaxed);
   if (!feed_.open()) return;
   const LockGuard lock(emptying_);
   const Bytes peak = feed_.Play().peak;
@@ -19,6 +20,8 @@ void NativeHeld::EmptiedCache(Bytes apart) noexcept {
 }
 
 Bytes NativeHeld::Play(Bytes live, Bytes run_live, Bytes apart) noexcept {
+  const bool emptied_now = emptied_now_.exchange(false, std::memory_order_relaxed);
+  since_emptied_ = emptied_now ? 0 : std::max(since_emptied_, live);
   if (!feed_.open()) return Estimate(0, run_live);
   const LockGuard lock(emptying_);
   const NativeFeed::Figures now = feed_.Play();
@@ -29,6 +32,7 @@ Bytes NativeHeld::Play(Bytes live, Bytes run_live, Bytes apart) noexcept {
     known_.held = std::max(known_.held, peak);
     known_.with_apart = std::max(known_.with_apart, with_apart_);
     known_.live = std::max(known_.live, live);
+    since_emptied_ = std::max(since_emptied_, now.peak);
   }
   return Estimate(peak, run_live);
 }
@@ -54,7 +58,7 @@ void NativeHeld::Close(Bytes held) noexcept {
 
 Bytes NativeHeld::Estimate(Bytes present, Bytes run_live) const noexcept {
   if (known_.overflowed) return 0;
-  if (emptied_.load(std::memory_order_relaxed)) return present;
+  if (emptied_.load(std::memory_order_relaxed)) return present == 0 ? 0 : std::max(present, since_emptied_);
   if (known_.live == 0) return 0;
   const double grown = static_cast<double>(run_live) / static_cast<double>(known_.live);
   const auto held = static_cast<Bytes>(static_cast<double>(known_.held) * std::max(1.0, grown));

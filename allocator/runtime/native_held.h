@@ -5,7 +5,8 @@
 //
 // That allocator never holds less than it did, unless the program empties its caches: so what it held while it was
 // watched holds for later, too. Watched anew, it begins with what lives, as closely as that can lie. Where more lived
-// meanwhile, it would hold as much more. Each time it is closed for twice as long at least.
+// meanwhile, it would hold as much more; what lived since caches were emptied, at least. Each time it is closed for
+// twice as long at least.
 //
 // Thread-safe; Play, Decide and known() come from one thread at a time. Bytes.
 #pragma once
@@ -51,8 +52,10 @@ class NativeHeld {
   [[nodiscard]] Bytes Estimate(Bytes present, Bytes run_live) const noexcept;
 
   NativeFeed feed_;
-  std::atomic<bool> emptied_{false};
-  Mutex emptying_;                                          // guards the next two, and the order of the feed's figures
+  std::atomic<bool> emptied_{false};      // at some time
+  std::atomic<bool> emptied_now_{false};  // in this iteration
+  Bytes since_emptied_ = 0;               // the most that lived or was held in an iteration after that
+  Mutex emptying_;                        // guards the next two, and the order of the feed's figures
   Bytes before_emptied_ STALLOC_GUARDED_BY(emptying_) = 0;  // most, in this iteration before caches were emptied
   Bytes with_apart_ STALLOC_GUARDED_BY(emptying_) = 0;
   Known known_;

@@ -80,6 +80,27 @@ TEST_F(FitTest, APlanThatHoldsNoMoreThanPyTorchWouldIsKept) {
   EXPECT_EQ(log_.lines(), 1u);
 }
 
+// As an evaluation needs it, after graphs were captured: PyTorch's allocator would keep that, too.
+TEST_F(FitTest, WhatALargeIterationNeededStaysOnAFreeCardThoughCachesWereEmptiedBeforeIt) {
+  keep_free_ = 0;
+  replaceable_ = true;  // as under Auto
+  PlanBuilder plan;
+  plan.Each(4 * kBlock);
+  Start(plan.Build(), /*capacity=*/64 * kGiB, /*granularity=*/2 * kMiB, nullptr, /*dynamic=*/true);
+  Iteration();
+  runtime_->EmptyCache();
+  for (int i = 0; i < 300; ++i) {
+    std::vector<void*> blocks = {Allocate(4 * kBlock)};
+    for (int j = 0; i % 20 == 19 && j < 10; ++j) blocks.push_back(Allocate(kBlock));
+    for (void* const block : blocks) runtime_->Free(block);
+    Iteration();
+  }
+  const RuntimeStats stats = runtime_->Stats();
+  EXPECT_EQ(stats.lent.times_given_back, 1u) << "by the program";
+  EXPECT_GE(stats.arena_bytes, 14 * kBlock);
+  EXPECT_EQ(log_.text(), "");
+}
+
 // What would be held without the plan is what lives, where upstream caches nothing: another plan is to come.
 TEST_F(FitTest, APlanThatCanBeReplacedIsGivenUpForWhatLives) {
   replaceable_ = true;

@@ -218,5 +218,25 @@ TEST(NativeHeldTest, WhatWasHeldBeforeAGraphsPoolIsNotHeldBesideIt) {
   EXPECT_EQ(native.known().held, 60 * kMiB);
 }
 
+// An evaluation, say: what it needed stays in the cache for all iterations that follow.
+TEST(NativeHeldTest, WhatALargerIterationNeededAfterAnEmptiedCacheIsHeldOn) {
+  NativeHeld native;
+  native.EmptiedCache(0);
+  EXPECT_EQ(native.Play(90 * kMiB, 90 * kMiB, 0), 0u);
+  (void)native.Play(50 * kMiB, 90 * kMiB, 0);  // larger than those below
+  native.feed().Open(&Nothing);
+  const auto iterate = [&native](Bytes bytes) {
+    native.feed().Allocated(At(512), bytes, 0);
+    native.feed().Freed(At(512));
+    return native.Play(bytes, 90 * kMiB, 0);
+  };
+  EXPECT_EQ(iterate(20 * kMiB), 50 * kMiB);
+  EXPECT_EQ(iterate(60 * kMiB), 80 * kMiB) << "a segment for each";
+  EXPECT_EQ(iterate(20 * kMiB), 80 * kMiB);
+  native.EmptiedCache(0);
+  EXPECT_EQ(iterate(20 * kMiB), 80 * kMiB) << "held until then";
+  EXPECT_EQ(iterate(20 * kMiB), 20 * kMiB);
+}
+
 }  // namespace native_model
 }  // namespace stalloc
