@@ -12,6 +12,7 @@ from event_runs import MIB, answer, text
 from event_runs import run as without_graphs
 from graphed_runs import POOL, eager, graphed
 from stalloc import cli
+from stalloc.tools.fitting.ways import Way, other_way
 from stalloc.tools.report import collect, graph_choice, graphs
 
 pytestmark = pytest.mark.usefixtures("real_libraries")
@@ -152,3 +153,39 @@ def test_fit_has_graphs_as_a_choice(tmp_path: Path, build: Path, capsys: Any) ->
     assert (found["change"]["held_bytes"], found["memory_bytes"]) == (11 * MIB, 64 * MIB)
     assert "graphs: +11.00 MiB, -16.7 % of the step" in text(capsys, *words)
     assert answer(capsys, *words[:-2])["graphs"] is None
+
+
+def test_fit_chooses_graphs_where_they_fit_and_are_faster(tmp_path: Path, build: Path, capsys: Any) -> None:
+    one, other = graphed(tmp_path / "one.trace", build), eager(tmp_path / "other.trace", build)
+
+    def chosen(memory: str, first: Path = other, second: Path = one) -> dict[str, Any]:
+        words = ["fit", str(first), f"--memory={memory}", "--keep-micro-batch", "--graphs-beside", str(second)]
+        found: dict[str, Any] = answer(capsys, *words)
+        assert [each["graphs"] for each in found["tried"]].count(True) == 1, "both ways compete"
+        return found
+
+    large, small = chosen("64M"), chosen("24M")
+    assert (large["chosen"]["graphs"], small["chosen"]["graphs"]) == (True, False), "graphs hold 25 MiB"
+    with_graphs, without = (each["predicted"] for each in (large, small))
+    assert with_graphs["step_seconds"] == pytest.approx(without["step_seconds"] - 0.002)
+    assert with_graphs["held_bytes"]["stalloc"] == without["held_bytes"]["stalloc"] + 11 * MIB
+    assert "with captured graphs" in text(
+        capsys, "fit", str(other), "--memory=64M", "--keep-micro-batch", "--graphs-beside", str(one)
+    )
+    assert chosen("64M", one, other)["chosen"]["graphs"] is True, "whichever was traced first"
+
+
+def test_graphs_save_what_the_host_takes_and_grow_with_the_micro_batch() -> None:
+    found = {
+        "with": {"held_bytes": 30, "run": "graphs"},
+        "without": {"held_bytes": 20},
+        "capture_bytes": 35,
+        "change": {"seconds": -0.1},
+    }
+    way = other_way(found, Path("eager"))
+    assert way == Way(graphs=True, more_bytes=15, more_seconds=-0.1), "a capture may need more than launches"
+    assert other_way(found, Path("graphs")) == Way(graphs=False, more_bytes=-15, more_seconds=0.1)
+    assert other_way({**found, "change": {"seconds": None}}, Path("eager")) is None
+    assert way.bytes_at(2.0) == 30
+    assert way.seconds_at(3, 10.0, None) == pytest.approx(-0.3), "with each micro-batch"
+    assert way.seconds_at(3, 10.0, 0.01) == pytest.approx(-0.1), "the host takes no more"

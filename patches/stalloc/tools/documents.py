@@ -213,6 +213,7 @@ class _Chosen(TypedDict):
     recompute: list[str]
     offload: list[str]
     offload_state: bool
+    graphs: Optional[bool]
     stores: bool
 
 
@@ -249,6 +250,7 @@ class FitTried(TypedDict):
     recompute: list[str]
     offload: list[str]
     offload_state: bool
+    graphs: Optional[bool]
     fits: bool
     peak_live_bytes: int
     held_bytes: Optional[dict[str, int]]

@@ -12,7 +12,7 @@ from stalloc.core import megatron_arguments, sizes
 from stalloc.core.files import write_whole
 from stalloc.core.sizes import size
 from stalloc.tools.commands import options
-from stalloc.tools.fitting import choose, replayed, settings
+from stalloc.tools.fitting import choose, replayed, settings, ways
 from stalloc.tools.fitting.document import document_of
 from stalloc.tools.fitting.replayed import Bus, TracedRun
 from stalloc.tools.fitting.work import Lengths, Work
@@ -145,11 +145,13 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
         raise choose.FitError("--sequence changes the length alone: omit --lengths, --rows and --keep-micro-batch")
     longest = choose.Goal.LONGEST if arguments.longest or unit else choose.Goal.FASTEST
     bus = _bus(arguments.bus_bandwidth, files.trace)
+    graphs = _graphs(files, arguments, arguments.memory - headroom)
     wish = choose.Wish(
         memory=arguments.memory - headroom,
         work=_work(arguments, arguments.sequence // unit if unit else micro_batch, bool(unit)),
         goal=choose.Goal.TRACED if arguments.keep_micro_batch else longest,
         bus=bus.bytes_per_second,
+        way=ways.other_way(graphs, files.trace),
         host=arguments.host_memory if arguments.host_memory is not None else bus.host_bytes,
         allocator=arguments.allocator,
         graphs=arguments.graphs,
@@ -158,7 +160,7 @@ def _document(arguments: argparse.Namespace) -> dict[str, Any]:
     choice = choose.choose(traced(arguments.sequence or micro_batch), wish, choose.progress)
     document = document_of(choice, wish, arguments.kind, headroom, str(arguments.path))
     document["bus"] = {"bytes_per_second": bus.bytes_per_second, "measured": bus.measured}
-    document["graphs"] = _graphs(files, document, arguments)
+    document["graphs"] = graphs
     return _with_rows(document, micro_batch) if unit else document
 
 
@@ -183,13 +185,13 @@ def _work(arguments: argparse.Namespace, micro_batch: int, longer: bool) -> Work
     )
 
 
-def _graphs(files: Any, document: dict[str, Any], arguments: argparse.Namespace) -> Optional[dict[str, Any]]:
-    """Compares both runs as traced. CollectError."""
+def _graphs(files: Any, arguments: argparse.Namespace, memory: int) -> Optional[dict[str, Any]]:
+    """Compares both runs as traced, on the device with the highest peak. CollectError."""
     if arguments.graphs_beside is None:
         return None
     view = collect.view(files)
-    index = next(i for i, drawn in enumerate(view["devices"]) if drawn["device"] == document["device"])
-    return graph_choice.choice(view, files.trace, arguments.graphs_beside, index, document["room_bytes"])
+    peaks = [drawn["peak"]["live_bytes"] for drawn in view["devices"]]
+    return graph_choice.choice(view, files.trace, arguments.graphs_beside, peaks.index(max(peaks)), memory)
 
 
 def _unit_of_length(sequence: int) -> int:
@@ -289,6 +291,8 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
             print(f"  {word} {brief(chosen[word])}")
     if chosen["offload_state"]:
         print("  offload the optimizer's state")
+    if chosen["graphs"] is not None:
+        print(f"  {'with' if chosen['graphs'] else 'without'} captured graphs")
     if chosen["offload"] or chosen["offload_state"]:
         known = "as measured" if document["bus"]["measured"] else "not measured"
         print(f"  copies to the host: {document['bus']['bytes_per_second'] / 1e9:.1f} GB/s, {known}")
@@ -334,7 +338,7 @@ def _show_graphs(graphs: dict[str, Any]) -> None:
 def _show_tried(document: dict[str, Any]) -> None:
     rows = [
         (
-            f"{row['accumulation']} x {row['micro_batch']}",
+            f"{row['accumulation']} x {row['micro_batch']}{', graphs' if row['graphs'] else ''}",
             str(len(row["recompute"])),
             str(len(row["offload"]) + row["offload_state"]),
             size(row["peak_live_bytes"]),

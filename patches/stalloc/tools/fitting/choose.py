@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 from stalloc.tools.fitting.replayed import Change, Outcome, Planner, TracedRun
+from stalloc.tools.fitting.ways import Way
 from stalloc.tools.fitting.work import Lengths, Work
 from stalloc.tools.report import certainty, findings
 from stalloc.tools.report.certainty import Certainty
@@ -52,6 +53,7 @@ class Wish:
     bus: float = 25e9
     allocator: str = "stalloc"
     graphs: bool = False  # graphs of all passes have to fit, in one pool that is theirs for good
+    way: Optional[Way] = None  # with graphs where the traced run has none, or without: searched as well
     host: Optional[int] = None  # bytes of the host for what is offloaded; None: whatever it takes
     sequence_unit: int = 0  # tokens: a micro-batch is a length in these units, and its rows stay
 
@@ -73,6 +75,7 @@ class Tried:
     at_least: bool = False  # a step may take longer: the host bounds those that were traced
     host_bytes: int = 0  # pinned memory of the host for what is offloaded
     host_bound: bool = False  # the host has too little for a choice that was left out
+    graphs: Optional[bool] = None  # whether it has captured ones; None: one way is known
     outcome: Optional[Outcome] = None  # planned
 
 
@@ -126,11 +129,15 @@ class _Chooser:
         self._work = dataclasses.replace(
             work, usual=of_time["usual"], lengths=self._traced_lengths(lengths, of_time["together"])
         )
-        self._known_seconds: dict[int, float] = {}  # of a step with nothing changed, by micro-batch
+        # Of a step with nothing changed, as it was traced, by micro-batch; and the host's share of it.
+        self._known_seconds: dict[int, tuple[float, Optional[float]]] = {}
+        self._way: Optional[Way] = None  # in which it is searched; None: as it was traced
         self._limit = wish.memory  # bytes that may be live: less where the allocator reserves much more than that
 
     def choose(self) -> Choice:
         best, tried = self._fastest()
+        if self._wish.way is not None:
+            best, tried = self._with_other_way(self._wish.way, best, tried)
         self._report("")
         first = self._first
         return Choice(
@@ -146,6 +153,13 @@ class _Chooser:
             truncation=self._truncation,
             certainty=certainty.of_traces(first["scaling"], self._run.ratio, first["other_peak"], self._work.longer),
         )
+
+    def _with_other_way(self, way: Way, best: Tried, tried: list[Tried]) -> tuple[Tried, list[Tried]]:
+        self._way, self._limit = way, self._wish.memory
+        other, others = self._fastest()
+        fitting = [each for each in (best, other) if each.fits]
+        first = self._first_of(fitting) if fitting else min(best, other, key=lambda each: each.live)
+        return first, [*tried, *others]
 
     def _traced_lengths(self, lengths: Optional[Lengths], together: bool) -> Optional[Lengths]:
         if lengths is None or not lengths.tokens:
@@ -166,21 +180,40 @@ class _Chooser:
         unknown = [each for each in micro_batches if each not in self._known_seconds]
         if unknown:
             found = self._planner.seconds(self._device, [self._work.load(each) for each in unknown])
-            self._known_seconds.update((each, one["step_seconds"]) for each, one in zip(unknown, found))
-        return [self._known_seconds[each] for each in micro_batches]
+            self._known_seconds.update(
+                (each, (one["step_seconds"], one.get("host_share"))) for each, one in zip(unknown, found)
+            )
+        return [self._in_way(each, *self._known_seconds[each]) for each in micro_batches]
+
+    def _in_way(self, micro_batch: int, seconds: float, host_share: Optional[float]) -> float:
+        """Of a step that takes so long as it was traced."""
+        if self._way is None:
+            return seconds
+        return seconds + self._way.seconds_at(self._count(micro_batch) / self._work.accumulation, seconds, host_share)
+
+    @property
+    def _graphs(self) -> Optional[bool]:
+        """Whether the way in which it is searched has them."""
+        other = self._wish.way
+        return None if other is None else other.graphs == (self._way is not None)
+
+    def _more_bytes(self, change: Change) -> int:
+        return 0 if self._way is None else self._way.bytes_at(change.scale * max(1.0, change.first))
 
     def _tokens(self, micro_batch: int, seconds: float) -> float:
         """Tokens a second, over those of the traced micro-batch."""
         traced = self._work.traced
         rows = self._work.rows_of_step(micro_batch) / self._work.rows_of_step(traced)
-        return rows * self._seconds([traced])[0] / seconds if seconds > 0 else rows
+        self._seconds([traced])
+        return rows * self._known_seconds[traced][0] / seconds if seconds > 0 else rows
 
     # -- Which micro-batches
 
     def _largest_untouched(self) -> int:
         """The largest micro-batch whose live bytes fit with nothing changed; 0: none."""
         try:
-            scale = findings.largest_scale(self._first["scaling"], self._limit)
+            limit = max(0, self._limit - self._more_bytes(Change()))
+            scale = findings.largest_scale(self._first["scaling"], limit)
         except ValueError as error:
             raise FitError(str(error)) from error
         sizes = self._work.sizes()
@@ -201,7 +234,10 @@ class _Chooser:
         return Change(max(first, later), accumulated=several, single=not several and traced > 1)
 
     def _search(self, memory: int, micro_batches: Sequence[int]) -> list[Tried]:
+        if self._way is not None and len(micro_batches) > 1:
+            return [one for each in micro_batches for one in self._search(memory, [each])]
         sizes = [(self._size(each), self._work.load(each)) for each in micro_batches]
+        memory -= max((self._more_bytes(size) for size, _ in sizes), default=0)
         graphs = self._wish.memory if self._wish.graphs else 0
         found = self._planner.search(self._device, memory, sizes, self._wish.bus, graphs=graphs, host=self._wish.host)
         return [self._tried(*each) for each in zip(micro_batches, found)]
@@ -341,24 +377,27 @@ class _Chooser:
         return min(alike, key=lambda each: (each.accumulation, self._changes(each), each.live))
 
     def _changes(self, one: Tried) -> int:
-        return len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._work.traced)
+        other = self._wish.way is not None and one.graphs == self._wish.way.graphs
+        return len(one.change.recompute) + len(one.change.offload) + (one.micro_batch != self._work.traced) + other
 
     def _tried(self, micro_batch: int, result: dict[str, Any]) -> Tried:
         recompute, offload = tuple(result["recompute"]), tuple(result["offload"])
         state = result["offload_state"]
         size = self._size(micro_batch)
+        seconds = self._in_way(micro_batch, result["step_seconds"], result["host_share"])
         return Tried(
             micro_batch=micro_batch,
             accumulation=self._count(micro_batch),
             change=dataclasses.replace(size, recompute=recompute, offload=offload, offload_state=state),
             fits=result["fits"],
-            live=result["peak"],
-            step_seconds=result["step_seconds"],
-            tokens=self._tokens(micro_batch, result["step_seconds"]),
+            live=result["peak"] + self._more_bytes(size),
+            step_seconds=seconds,
+            tokens=self._tokens(micro_batch, seconds),
             bound=result["bound"],
             graph_bytes=result["pool"] + result["outside_pool"],
             at_least=result["at_least"],
             host_share=result["host_share"],
+            graphs=self._graphs,
             host_bytes=result["host_bytes"],
             host_bound=result["host_bound"],
         )
@@ -383,7 +422,9 @@ class _Chooser:
     def _outcome(self, one: Tried) -> Outcome:
         recomputed = len(one.change.recompute)
         self._report(f"micro-batch {one.micro_batch}, {recomputed} layers recomputed: planned")
-        return self._planner.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
+        found = self._planner.outcome(one.change, self._device, plans=self._wish.allocator == "stalloc")
+        more = self._more_bytes(one.change)
+        return Outcome(found.live + more, {name: held + more for name, held in found.held.items()})
 
 
 def _next_to_the_best(known: list[tuple[int, float]]) -> list[int]:

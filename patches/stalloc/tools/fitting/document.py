@@ -75,6 +75,7 @@ def _chosen(choice: Choice, wish: Wish) -> dict[str, Any]:
         "recompute": [settings.module_path(name) for name in change.recompute],
         "offload": [settings.module_path(name) for name in change.offload],
         "offload_state": change.offload_state,
+        "graphs": best.graphs,  # whether to capture them; None: only one way was traced
         "stores": any(choice.layers[name]["stores"] for name in change.recompute),
     }
 
@@ -86,6 +87,7 @@ def _tried(one: Tried) -> dict[str, Any]:
         "recompute": list(one.change.recompute),
         "offload": list(one.change.offload),
         "offload_state": one.change.offload_state,
+        "graphs": one.graphs,
         "fits": one.fits,
         "peak_live_bytes": one.live,
         "held_bytes": one.outcome.held if one.outcome is not None else None,
