@@ -13,7 +13,7 @@ void* ExpandableUpstream::Allocate(Bytes requested, StreamHandle stream) {
   const Bytes bytes = BlockBytes(requested);
   const auto ordinal = static_cast<std::uint32_t>(streams_.size());
   const auto block = model_.Allocate(
-      bytes, {.stream = streams_.try_emplace(stream, ordinal).first->second, .small = bytes <= planner::kSmallRequest});
+      bytes, {.stream = streams_.try_emplace(stream, ordinal).first->second, .small = bytes <= kSmallRequest});
   const auto place = model_.PlaceOf(block);
   const Address range = kBase + place.pool * planner::ExpandableSimulation::kRangeBytes;
   void* const pointer = reinterpret_cast<void*>(range + place.address);

@@ -9,7 +9,6 @@
 #include "bench/replay/edits.h"
 #include "planner/analysis/rank_planner.h"
 #include "planner/analysis/simulate_expandable.h"
-#include "planner/analysis/simulate_native.h"
 #include "planner/trial/slot_trial.h"
 
 namespace stalloc::bench {

@@ -14,7 +14,6 @@
 #include "planner/analysis/plan_builder.h"
 #include "planner/analysis/refine.h"
 #include "planner/analysis/simulate_expandable.h"
-#include "planner/analysis/simulate_native.h"
 #include "planner/analysis/sweep.h"
 #include "planner/analysis/turns.h"
 #include "planner/packing/finish/hand_overs.h"

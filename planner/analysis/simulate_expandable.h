@@ -5,7 +5,6 @@
 
 #include <map>
 
-#include "planner/analysis/block_list.h"
 #include "planner/analysis/simulated_allocator.h"
 
 namespace stalloc::planner {

@@ -11,35 +11,16 @@
 #include <span>
 
 #include "planner/analysis/lifetimes.h"
+#include "proto/model/native_segments.h"
+#include "proto/model/segment_blocks.h"
 
 namespace stalloc::planner {
 
-inline constexpr Bytes kSmallRequest = Bytes{1} << 20;   // up to here requests share small segments
-inline constexpr Bytes kSmallSegment = Bytes{2} << 20;   // also the page of a small growing segment
-inline constexpr Bytes kLargeSegment = Bytes{20} << 20;  // also the page of a large growing segment
-inline constexpr Bytes kLargeRequest = Bytes{10} << 20;  // from here on requests have segments of their own size
-inline constexpr Bytes kSegmentUnit = Bytes{2} << 20;
-
-// The bytes that a request without a free block takes from the device.
-[[nodiscard]] constexpr Bytes SegmentBytes(Bytes bytes) {
-  if (bytes <= kSmallRequest) {
-    return kSmallSegment;
-  }
-  return bytes < kLargeRequest ? kLargeSegment : RoundUp(bytes, kSegmentUnit);
-}
-
-// Blocks of different pools never share memory. Graph captures have pools of their own.
-struct SimulatedPool {
-  std::uint32_t stream = 0;
-  bool small = false;
-  bool captured = false;
-
-  auto operator<=>(const SimulatedPool&) const = default;
-};
+using SimulatedPool = SegmentPool;
 
 class SimulatedAllocator {
  public:
-  using BlockId = std::uint32_t;
+  using BlockId = BlockList::BlockId;
 
   virtual ~SimulatedAllocator() = default;
   // `bytes`: a multiple of kBlockAlignment, > 0.
@@ -49,6 +30,19 @@ class SimulatedAllocator {
   virtual void EmptyCaches() = 0;
   // For the device.
   [[nodiscard]] virtual Bytes held_bytes() const = 0;
+};
+
+class NativeSimulation final : public SimulatedAllocator {
+ public:
+  [[nodiscard]] BlockId Allocate(Bytes bytes, const SimulatedPool& pool) override {
+    return segments_.Allocate(bytes, pool);
+  }
+  void Free(BlockId block) override { segments_.Free(block); }
+  void EmptyCaches() override { segments_.EmptyCaches(); }
+  [[nodiscard]] Bytes held_bytes() const override { return segments_.held_bytes(); }
+
+ private:
+  NativeSegments segments_;
 };
 
 // An iteration that is played once more, before another one begins: events [begin, end) before the event `before`.

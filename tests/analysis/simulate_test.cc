@@ -7,7 +7,6 @@
 
 #include "planner/analysis/graph_captures.h"
 #include "planner/analysis/simulate_expandable.h"
-#include "planner/analysis/simulate_native.h"
 #include "planner/analysis/traced_rank.h"
 #include "tests/analysis/corpus.h"
 #include "tests/analysis/trace_script.h"

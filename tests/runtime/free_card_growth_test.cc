@@ -54,7 +54,7 @@ class ServedMachine final : public Machine {
     const Live live{.pointer = runtime_.Allocate(bytes, stream, Origin::kProgram),
                     .bytes = bytes,
                     .other = other_.Allocate(rounded, {.stream = stream == TrainingLoop::kMain ? 0u : 1u,
-                                                       .small = rounded <= planner::kSmallRequest})};
+                                                       .small = rounded <= kSmallRequest})};
     live_.emplace(block, live);
     if (live.pointer == nullptr) {
       ++refused_;

@@ -1,4 +1,4 @@
-// NativeModel against the planner's model of the same allocator, and what feeds it.
+// NativeModel by addresses against NativeSegments by blocks, and what feeds it.
 #include "allocator/runtime/native_model.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "allocator/runtime/native_feed.h"
 #include "allocator/runtime/native_held.h"
-#include "planner/analysis/simulate_native.h"
+#include "proto/model/native_segments.h"
 
 namespace stalloc {
 namespace native_model {
@@ -19,14 +19,14 @@ constexpr Bytes kMiB = Bytes{1} << 20;
 
 const void* At(std::uint64_t address) { return reinterpret_cast<const void*>(address); }
 
-TEST(NativeModelTest, AgreesWithThePlannersOverRandomRuns) {
+TEST(NativeModelTest, FollowsItsSegmentsOverRandomRuns) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     NativeModel model;
-    planner::NativeSimulation planners;
+    NativeSegments segments;
     struct Live {
-      planner::SimulatedAllocator::BlockId id;
+      NativeSegments::BlockId id;
       std::uint64_t address;
     };
     std::vector<Live> live;
@@ -34,15 +34,15 @@ TEST(NativeModelTest, AgreesWithThePlannersOverRandomRuns) {
       if (!live.empty() && random() % 100 < 48) {
         std::swap(live[random() % live.size()], live.back());
         model.Free(live.back().address);
-        planners.Free(live.back().id);
+        segments.Free(live.back().id);
         live.pop_back();
       } else {
         const Bytes bytes = BlockBytes(1 + random() % (random() % 3 == 0 ? 30 * kMiB : 2 * kMiB));
         const auto stream = static_cast<std::uint32_t>(random() % 3);
         model.Allocate(step, bytes, stream);
-        live.push_back({planners.Allocate(bytes, {stream, bytes <= kMiB, false}), step});
+        live.push_back({segments.Allocate(bytes, {stream, bytes <= kMiB, false}), step});
       }
-      ASSERT_EQ(model.held_bytes(), planners.held_bytes()) << step;
+      ASSERT_EQ(model.held_bytes(), segments.held_bytes()) << step;
     }
   }
 }

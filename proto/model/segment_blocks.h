@@ -1,19 +1,43 @@
-// Blocks of simulated segments, linked to their neighbours in space; freed ids are used again.
+// What models of PyTorch's caching allocators share: sizes of segments, and blocks of simulated segments, linked to
+// their neighbours in space; freed ids are used again. Bytes. Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <set>
 #include <vector>
 
-#include "planner/analysis/simulated_allocator.h"
+#include "proto/model/units.h"
 
-namespace stalloc::planner {
+namespace stalloc {
+
+inline constexpr Bytes kSmallRequest = Bytes{1} << 20;   // up to here requests share small segments
+inline constexpr Bytes kSmallSegment = Bytes{2} << 20;   // also the page of a small growing segment
+inline constexpr Bytes kLargeSegment = Bytes{20} << 20;  // also the page of a large growing segment
+inline constexpr Bytes kLargeRequest = Bytes{10} << 20;  // from here on requests have segments of their own size
+inline constexpr Bytes kSegmentUnit = Bytes{2} << 20;
+
+// The bytes that a request without a free block takes from the device.
+[[nodiscard]] constexpr Bytes SegmentBytes(Bytes bytes) {
+  if (bytes <= kSmallRequest) {
+    return kSmallSegment;
+  }
+  return bytes < kLargeRequest ? kLargeSegment : RoundUp(bytes, kSegmentUnit);
+}
+
+// Blocks of different pools never share memory. Graph captures have pools of their own.
+struct SegmentPool {
+  StreamHandle stream = 0;
+  bool small = false;
+  bool captured = false;
+
+  auto operator<=>(const SegmentPool&) const = default;
+};
 
 // Free blocks of a pool: the smallest that is large enough comes first, among equals the lowest.
 struct FreeBlock {
   Bytes bytes = 0;
   Offset address = 0;
-  SimulatedAllocator::BlockId id = 0;
+  std::uint32_t id = 0;
 
   auto operator<=>(const FreeBlock&) const = default;
 };
@@ -21,7 +45,7 @@ using FreeBlocks = std::set<FreeBlock>;
 
 class BlockList {
  public:
-  using BlockId = SimulatedAllocator::BlockId;
+  using BlockId = std::uint32_t;
   static constexpr BlockId kNoBlock = 0xffffffffu;
 
   struct SpaceBlock {
@@ -46,6 +70,8 @@ class BlockList {
     blocks_[id] = block;
     return id;
   }
+
+  void Remove(BlockId id) { unused_.push_back(id); }
 
   [[nodiscard]] FreeBlock AsFree(BlockId id) const { return {blocks_[id].bytes, blocks_[id].address, id}; }
 
@@ -81,4 +107,4 @@ class BlockList {
   std::vector<BlockId> unused_;
 };
 
-}  // namespace stalloc::planner
+}  // namespace stalloc

@@ -1,6 +1,6 @@
-#include "planner/analysis/block_list.h"
+#include "proto/model/segment_blocks.h"
 
-namespace stalloc::planner {
+namespace stalloc {
 
 void BlockList::Free(BlockId id, FreeBlocks* free) {
   const auto take = [&](BlockId neighbour) {
@@ -25,4 +25,4 @@ void BlockList::FreeRest(BlockId id, Bytes bytes, FreeBlocks* free) {
   free->insert(AsFree(rest));
 }
 
-}  // namespace stalloc::planner
+}  // namespace stalloc
