@@ -1,10 +1,11 @@
 // Files and users for tests.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,9 +19,10 @@ namespace stalloc {
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    std::string pattern = testing::TempDir() + "stalloc-test-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-    EXPECT_EQ(chmod(path_.c_str(), 0755), 0);  // for AsUnprivilegedUser
+    std::string pattern = std::filesystem::temp_directory_path() / "stalloc-test-XXXXXX";
+    // Open to AsUnprivilegedUser.
+    if (mkdtemp(pattern.data()) == nullptr || chmod(pattern.c_str(), 0755) != 0) std::abort();
+    path_ = pattern;
   }
   ~TemporaryDirectory() {
     std::error_code ignored;
@@ -29,17 +31,22 @@ class TemporaryDirectory {
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
-  [[nodiscard]] std::string File(const std::string& name) const { return (path_ / name).string(); }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  // Names of everything inside, hidden files included.
+  [[nodiscard]] std::string File(const std::string& name) const { return path_ + "/" + name; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  // Every file below and every empty directory, relative, sorted.
   [[nodiscard]] std::vector<std::string> Names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+      if (!std::filesystem::is_directory(entry) || std::filesystem::is_empty(entry)) {
+        names.push_back(std::filesystem::relative(entry.path(), path_));
+      }
+    }
+    std::ranges::sort(names);
     return names;
   }
 
  private:
-  std::filesystem::path path_;
+  std::string path_;
 };
 
 // Removes an old file first: some file systems sync a file that is emptied and rewritten, which is slow for thousands
@@ -50,7 +57,8 @@ inline void WriteBytes(const std::string& path, std::string_view bytes) {
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-inline std::string ReadBytes(const std::string& path) {
+// "" if there is none.
+inline std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
@@ -59,14 +67,10 @@ inline std::string ReadBytes(const std::string& path) {
 class AsUnprivilegedUser {
  public:
   AsUnprivilegedUser() : was_root_(geteuid() == 0) {
-    if (was_root_) {
-      EXPECT_EQ(seteuid(65534), 0);
-    }
+    if (was_root_ && seteuid(65534) != 0) std::abort();
   }
   ~AsUnprivilegedUser() {
-    if (was_root_) {
-      EXPECT_EQ(seteuid(0), 0);
-    }
+    if (was_root_ && seteuid(0) != 0) std::abort();
   }
   AsUnprivilegedUser(const AsUnprivilegedUser&) = delete;
   AsUnprivilegedUser& operator=(const AsUnprivilegedUser&) = delete;

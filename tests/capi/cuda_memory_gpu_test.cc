@@ -11,9 +11,9 @@
 #include "allocator/driver/cuda_driver.h"
 #include "proto/codec/plan_writer.h"
 #include "proto/codec/trace_reader.h"
+#include "tests/base/test_files.h"
 #include "tests/capi/in_child.h"
 #include "tests/runtime/plan_builder.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "proto/codec/plan_writer.h"
 #include "proto/codec/trace_reader.h"
+#include "tests/base/test_files.h"
 #include "tests/capi/stalloc_library.h"
 #include "tests/runtime/plan_builder.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 namespace {

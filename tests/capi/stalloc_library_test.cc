@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
+#include "tests/base/test_files.h"
 #include "tests/capi/in_child.h"
-#include "tests/runtime/temporary_directory.h"
 
 extern "C" int stalloc_header_works_in_c(void);
 

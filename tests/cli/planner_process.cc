@@ -1,13 +1,11 @@
 #include "tests/cli/planner_process.h"
 
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
@@ -31,27 +29,7 @@ std::string Quoted(const std::string& word) {
   return quoted;
 }
 
-std::string Slurp(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 }  // namespace
-
-RunFolder::RunFolder() {
-  std::string name = std::filesystem::temp_directory_path() / "stalloc-cli-XXXXXX";
-  if (mkdtemp(name.data()) == nullptr) {
-    throw std::runtime_error("cannot make " + name);
-  }
-  path_ = name;
-}
-
-RunFolder::~RunFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 void RunFolder::WriteTrace(std::uint32_t rank, Trace trace) const {
   trace.fingerprint.rank = rank;
@@ -68,25 +46,20 @@ void RunFolder::WriteFile(const std::string& name, const std::string& bytes) con
   std::ofstream(Path(name), std::ios::binary) << bytes;
 }
 
-std::string RunFolder::ReadFile(const std::string& name) const { return Slurp(Path(name)); }
+std::string RunFolder::ReadFile(const std::string& name) const { return stalloc::ReadFile(Path(name)); }
 
 bool RunFolder::Exists(const std::string& name) const { return std::filesystem::exists(Path(name)); }
 
 std::vector<std::string> RunFolder::Files() const {
-  std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
-    if (entry.is_regular_file()) {
-      files.push_back(std::filesystem::relative(entry.path(), path_));
-    }
-  }
-  std::sort(files.begin(), files.end());
+  std::vector<std::string> files = directory_.Names();
+  std::erase_if(files, [this](const std::string& name) { return std::filesystem::is_directory(Path(name)); });
   return files;
 }
 
 ProcessResult RunFolder::Run(const std::vector<std::string>& arguments, const std::string& input) const {
-  const std::string in = path_ + ".in";
-  const std::string out = path_ + ".out";
-  const std::string err = path_ + ".err";
+  const std::string in = path() + ".in";
+  const std::string out = path() + ".out";
+  const std::string err = path() + ".err";
   std::string command = Quoted(STALLOC_PLANNER);
   for (const std::string& argument : arguments) {
     absl::StrAppend(&command, " ", Quoted(argument));
@@ -94,7 +67,7 @@ ProcessResult RunFolder::Run(const std::vector<std::string>& arguments, const st
   absl::StrAppend(&command, " >", Quoted(out), " 2>", Quoted(err), " <", Quoted(in));
   std::ofstream(in, std::ios::binary) << input;
   const int status = std::system(command.c_str());
-  ProcessResult result{WIFEXITED(status) ? WEXITSTATUS(status) : -1, Slurp(out), Slurp(err)};
+  ProcessResult result{WIFEXITED(status) ? WEXITSTATUS(status) : -1, stalloc::ReadFile(out), stalloc::ReadFile(err)};
   for (const std::string& file : {in, out, err}) std::filesystem::remove(file);
   return result;
 }

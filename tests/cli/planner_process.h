@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/model/trace.h"
+#include "tests/base/test_files.h"
 
 namespace stalloc::planner {
 
@@ -18,18 +19,17 @@ struct ProcessResult {
   std::string err;
 };
 
-// A directory that goes with the object. Throws std::runtime_error where the machine refuses.
+// A directory that goes with the object.
 class RunFolder {
  public:
-  RunFolder();
+  RunFolder() = default;
   // With the trace of rank 0.
   explicit RunFolder(Trace trace) : RunFolder() { WriteTrace(0, std::move(trace)); }
-  ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] std::string Path(const std::string& name) const { return path_ + "/" + name; }
+  [[nodiscard]] const std::string& path() const { return directory_.path(); }
+  [[nodiscard]] std::string Path(const std::string& name) const { return directory_.File(name); }
 
   // trace/rank0000N.trace
   void WriteTrace(std::uint32_t rank, Trace trace) const;
@@ -52,7 +52,7 @@ class RunFolder {
                                 const std::vector<std::string>& options = {}) const;
 
  private:
-  std::string path_;
+  TemporaryDirectory directory_;
 };
 
 }  // namespace stalloc::planner

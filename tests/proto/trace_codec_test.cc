@@ -311,7 +311,7 @@ TEST_F(TraceCodecTest, OtherFilesAreCalledWhatTheyAre) {
   EXPECT_EQ(ErrorOf(EncodePlan(RandomFormats(1).MakePlan())),
             path_ + ": expected a stalloc trace, found a stalloc plan");
   EXPECT_THAT(ErrorOf("#!/bin/sh\n"), HasSubstr("found a file that starts with the bytes 23 21"));
-  EXPECT_THAT(std::string(ReadTrace(directory_.path().string()).status().message()), HasSubstr("no regular file"));
+  EXPECT_THAT(std::string(ReadTrace(directory_.path()).status().message()), HasSubstr("no regular file"));
   const absl::Status missing = ReadTrace("/nonexistent/rank00000.trace").status();
   EXPECT_TRUE(absl::IsNotFound(missing));
   EXPECT_THAT(std::string(missing.message()), StartsWith("/nonexistent/rank00000.trace: cannot open the trace"));

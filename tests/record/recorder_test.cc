@@ -223,7 +223,7 @@ TEST_F(RecorderTest, SecondRecorderOfThisProcessOnThePathIsRefusedAndHarmsNothin
 }
 
 TEST_F(RecorderTest, ReadOnlyDirectoryIsAnErrorThatNamesThePath) {
-  std::filesystem::create_directory(directory_.path() / "trace");
+  std::filesystem::create_directory(directory_.File("trace"));
   ASSERT_EQ(chmod(directory_.File("trace").c_str(), 0555), 0);
   const AsUnprivilegedUser user;
   const auto opened = Recorder::Open(Options());

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "tests/arena/exported_view.h"
+#include "tests/base/test_files.h"
 #include "tests/driver/open_descriptors.h"
 #include "tests/runtime/alloc_fixture.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 namespace exports {

@@ -17,10 +17,10 @@
 #include "allocator/runtime/planned_space.h"
 #include "planner/trial/instant_fence.h"
 #include "tests/arena/keyed_pattern.h"
+#include "tests/base/test_files.h"
 #include "tests/engine/corpus.h"
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 namespace exact_traces {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "proto/model/json_writer.h"
-#include "tests/runtime/temporary_directory.h"
+#include "tests/base/test_files.h"
 
 namespace stalloc {
 namespace {

@@ -12,11 +12,11 @@
 #include "allocator/driver/host_driver.h"
 #include "allocator/runtime/report_file.h"
 #include "proto/model/json_writer.h"
+#include "tests/base/test_files.h"
 #include "tests/record/heap_counter.h"
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
 #include "tests/runtime/plan_builder.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 namespace {

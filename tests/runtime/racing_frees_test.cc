@@ -12,10 +12,10 @@
 #include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/planned_space.h"
 #include "proto/codec/trace_reader.h"
+#include "tests/base/test_files.h"
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
 #include "tests/runtime/plan_builder.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 namespace racing_frees {

@@ -12,10 +12,10 @@
 #include "allocator/driver/host_driver.h"
 #include "allocator/runtime/session.h"
 #include "proto/codec/plan_writer.h"
+#include "tests/base/test_files.h"
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
 #include "tests/runtime/plan_builder.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 

@@ -20,10 +20,10 @@
 #include "allocator/driver/forwarding_driver.h"
 #include "allocator/driver/host_driver.h"
 #include "tests/arena/exported_view.h"
+#include "tests/base/test_files.h"
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/pattern.h"
 #include "tests/runtime/plan_builder.h"
-#include "tests/runtime/temporary_directory.h"
 
 namespace stalloc {
 namespace {
