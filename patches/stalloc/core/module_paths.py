@@ -50,6 +50,11 @@ def _meant(names: list[str], known: Mapping[str, Any]) -> list[Any]:
     return [known[innermost]] if chain else _different(known[name] for name in names)
 
 
+def pattern_of(path: str) -> str:
+    """Paths that differ in numbers alone have one: "blocks.3.mlp" -> "blocks.*.mlp"."""
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
 def alike(path: str, modules: Mapping[str, Any], most: int = 3) -> list[str]:
     """Paths that end as this one does."""
     tail = path.rpartition(".")[2]

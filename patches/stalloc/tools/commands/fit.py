@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from stalloc.core import megatron_arguments, sizes
 from stalloc.core.files import write_whole
+from stalloc.core.module_paths import pattern_of
 from stalloc.core.sizes import size
 from stalloc.tools.commands import options
 from stalloc.tools.fitting import choose, replayed, settings, ways
@@ -372,9 +373,8 @@ def brief(paths: list[str]) -> str:
     """ "blocks.*.mlp: 0-3, 5": the numbers of each kind of path."""
     kinds: dict[str, list[int]] = {}
     for path in paths:
-        parts = path.split(".")
-        numbers = [int(part) for part in parts if part.isdigit()]
-        kinds.setdefault(".".join("*" if p.isdigit() else p for p in parts), []).extend(numbers[-1:])
+        numbers = [int(part) for part in path.split(".") if part.isdigit()]
+        kinds.setdefault(pattern_of(path), []).extend(numbers[-1:])
     return "; ".join(f"{kind}: {_ranges(sorted(set(numbers)))}" if numbers else kind for kind, numbers in kinds.items())
 
 

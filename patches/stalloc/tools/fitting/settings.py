@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from stalloc.core import module_paths
+from stalloc.core.module_paths import pattern_of
 from stalloc.tools.report import how_to
 
 KINDS = ("torch", "megatron", "trainer", "lightning")
@@ -42,13 +43,9 @@ def _placed(kind: str, changed: dict[str, Any]) -> dict[str, Any]:
     return changed if kind == "torch" else {"arguments" if kind == "trainer" else "dataloader": changed}
 
 
-def _pattern(path: str) -> str:
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
-
-
 def _chain(paths: list[str], layers: list[str]) -> tuple[int, int]:
     """How many layers of the model's chain are chosen as a whole, and how many there are."""
-    chains = [path for path in layers if re.fullmatch(r"(.*\.)?\d+", path) and _pattern(path).count("*") == 1]
+    chains = [path for path in layers if re.fullmatch(r"(.*\.)?\d+", path) and pattern_of(path).count("*") == 1]
     return len(set(chains) & set(paths)), len(chains)
 
 
@@ -110,8 +107,8 @@ def _megatron(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
             # `block` recomputes the first N layers of each stage's chunk.
             words += ["--recompute-granularity", "full", "--recompute-method", "block"]
             words += ["--recompute-num-layers", str(_of_a_chunk(paths, whole))]
-        parts = {_pattern(path) for path in paths} - {
-            _pattern(path) for path in paths if re.search(r"(^|\.)\d+$", path)
+        parts = {pattern_of(path) for path in paths} - {
+            pattern_of(path) for path in paths if re.search(r"(^|\.)\d+$", path)
         }
         modules = sorted(
             {how_to.MEGATRON_MODULES[end] for end in map(_inside, parts) if end in how_to.MEGATRON_MODULES}
@@ -124,7 +121,7 @@ def _megatron(chosen: dict[str, Any], layers: list[str]) -> dict[str, Any]:
             how = "together with whole layers" if whole else "alone"
             notes.append(f"no option of Megatron-LM recomputes these {how}: {', '.join(sorted(left))}")
     if chosen["offload"]:
-        offloaded = ", ".join(sorted(set(map(_pattern, chosen["offload"]))))
+        offloaded = ", ".join(sorted(set(map(pattern_of, chosen["offload"]))))
         notes.append(f"to offload {offloaded}: {how_to.offload('', [], megatron=True)}")
     if chosen["offload_state"]:
         words.append("--optimizer-cpu-offload")

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Callable, Optional
 
+from stalloc.core.module_paths import pattern_of
 from stalloc.core.sizes import size
 from stalloc.tools.report import findings, graphs, how_to, source_lines, splits, unused
 from stalloc.tools.report.arguments import configuration_of
@@ -340,7 +341,7 @@ def _merged(rows: list[Advice]) -> list[Advice]:
     kept: list[Advice] = []
     for row in rows:
         single = row.layers and "*" not in row.layers
-        (kinds[_pattern(row.layers)] if single else kept).append(row)
+        (kinds[pattern_of(row.layers)] if single else kept).append(row)
     for pattern, alike in kinds.items():
         saved = [row.saves_bytes for row in alike]
         if len(alike) == 1 or max(saved) - min(saved) > _ALIKE * max(saved):
@@ -377,10 +378,6 @@ def _forward_shares(drawn: dict[str, Any]) -> dict[str, float]:
     whole = drawn["end_ns"] - begin
     rows = zip(table["layer"], table["pass"], table["ns"])
     return {drawn["layers"][layer]: ns / whole for layer, which, ns in rows if which == "F" and whole > 0}
-
-
-def _pattern(path: str) -> str:
-    return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 
 def called(path: str, pattern: str) -> bool:

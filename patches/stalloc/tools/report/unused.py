@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from stalloc.core.module_paths import pattern_of
 from stalloc.core.sizes import size
 from stalloc.tools.report import source_lines
 
@@ -69,4 +70,4 @@ def summary(view: dict[str, Any], index: int) -> Iterator[tuple[str, int]]:
 
 
 def _layer(layer: str, alike: int) -> str:
-    return ".".join("*" if part.isdigit() else part for part in layer.split(".")) if alike > 1 else layer
+    return pattern_of(layer) if alike > 1 else layer
