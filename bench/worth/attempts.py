@@ -15,6 +15,7 @@ from known import Configuration, Known
 from launch import EXIT_OUT_OF_MEMORY, Launcher, failed, outcome_of
 from search import Outcome
 
+OFFLOAD = "stalloc-offload"  # stalloc, with a choice that may go to the host
 PLANNED_STEPS = 4  # of the trace that stalloc is planned from
 _EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 _MODES: dict[str, dict[str, str]] = {  # of contenders that are not stalloc's
@@ -39,6 +40,8 @@ class Attempts:
 
     def in_time(self, configuration: Configuration, allocator: str) -> Optional[Outcome]:
         """None: there is no time left."""
+        if allocator == OFFLOAD and not configuration.offload:
+            allocator = "stalloc"  # the same run
         known = self._known.get(self._program, allocator, configuration)
         if known is not None:
             return known

@@ -43,7 +43,8 @@ class Proposals:
             return None
         proposal = document.document_of(choice, wish, "torch", 0, self.program)
         chosen = proposal["chosen"]
-        changes = tuple(chosen["recompute"]), tuple(chosen["offload"])
+        away = [*chosen["offload"], *(["the optimizer's state"] if chosen["offload_state"] else [])]
+        changes = tuple(chosen["recompute"]), tuple(away)
         return Configuration(chosen["micro_batch"], *changes, json.dumps(proposal))
 
     def _wish(self, allocator: str, memory: int) -> choose.Wish:

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
 
-from attempts import Attempts
+from attempts import OFFLOAD, Attempts
 from by_hand import BUDGET, BY_HAND, EXPANDABLE, NATIVE, search_by_hand
 from kinds import KINDS
 from known import Configuration, Known
@@ -23,7 +23,6 @@ from step_ratios import median_interval
 from traces import Traces
 
 _LEFT = 256 << 20  # bytes of a card that are left in addition to those of no allocator
-OFFLOAD = "stalloc-offload"
 _ORDER = (EXPANDABLE, "stalloc", OFFLOAD, "expandable", NATIVE, BUDGET, "native")  # the last has no time left first
 CONTENDERS = _ORDER
 _SEARCHED = ("native", "expandable", "stalloc")  # by one search, with the same knobs: the best of one is tried by all

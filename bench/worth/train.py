@@ -13,6 +13,7 @@ import json
 import os
 import re
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Optional
@@ -20,8 +21,10 @@ from typing import Any, Optional
 import torch
 import torch._functorch.config
 from programs import PROGRAMS, Options, Program
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import stalloc
+from stalloc.train.changes import state
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -67,6 +70,21 @@ def device_of(arguments: argparse.Namespace) -> torch.device:
     if arguments.card is not None:
         occupy(arguments.card, device)
     return device
+
+
+def apply_choice(document: dict[str, Any], model: torch.nn.Module) -> None:
+    """As `stalloc run --fit` does it: the optimizer is not there yet."""
+    chosen = document["chosen"]
+
+    def before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        state.offload(optimizer)
+
+    if chosen.pop("offload_state"):
+        register_optimizer_step_pre_hook(before_step)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({**document, "chosen": {**chosen, "offload_state": False}}, file)
+        file.flush()
+        stalloc.apply(file.name, model)
 
 
 def change_by_hand(model: torch.nn.Module, recompute_all: bool, budget: Optional[float]) -> None:
@@ -159,7 +177,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     begin_ranks(device, getattr(make, "gpus", 1))
     program = make(options, device)
     if arguments.fit is not None:
-        stalloc.apply(arguments.fit, program.model)
+        apply_choice(json.loads(arguments.fit.read_text()), program.model)
     change_by_hand(program.model, arguments.recompute_all, arguments.activation_budget)
     program.prepare()
     _synchronize(device)

@@ -328,6 +328,14 @@ def test_the_table_of_what_is_done_by_hand_is_over_the_faster_one_of_ours() -> N
     assert "micro-batches of 3 by hand, 4 chosen; 0 parts recomputed, 2 offloaded" in line
 
 
+def test_what_was_chosen_is_applied_before_there_is_an_optimizer(tmp_path: Path) -> None:
+    chosen = {"recompute": ["blocks.0"], "offload": ["blocks.1"], "offload_state": True}
+    (tmp_path / "fit.json").write_text(json.dumps({"version": 1, "chosen": chosen}))
+    words = ["lora", "--size", "toy", "--micro-batch", "2", "--steps", "3", "--device", "cpu"]
+    done = run_with_torch(str(WORTH / "train.py"), *words, "--fit", str(tmp_path / "fit.json")).good()
+    assert len(json.loads(done.out.splitlines()[-1].removeprefix("RESULT "))["seconds"]) == 3
+
+
 def test_all_layers_are_recomputed_by_hand() -> None:
     words = ["lora", "--size", "toy", "--micro-batch", "2", "--steps", "2", "--device", "cpu"]
     done = run_with_torch(str(WORTH / "train.py"), *words, "--recompute-all").good()

@@ -298,12 +298,10 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
         known = "as measured" if document["bus"]["measured"] else "not measured"
         print(f"  copies to the host: {document['bus']['bytes_per_second'] / 1e9:.1f} GB/s, {known}")
     reserved = ", ".join(f"{name} {size(count)}" for name, count in predicted["held_bytes"].items())
-    seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s"
-    waits = "" if predicted["host_share"] is None else f" (the host bounds {100 * predicted['host_share']:.0f} % of it)"
     print(
         f"predicted: {worded(sure['peak'], size(predicted['peak_live_bytes']))} live at the peak "
         f"({document['bound']}); reserved under {worded(sure['peak'], reserved)}\n"
-        f"           {seconds} a step{waits}, {predicted['tokens_per_second']:.3f} x the tokens/s"
+        f"           {step_text(predicted)}, {predicted['tokens_per_second']:.3f} x the tokens/s"
     )
     if document["host"]["binds"]:
         print(f"  {host_note(document['host'])}")
@@ -312,6 +310,12 @@ def _show(document: dict[str, Any], arguments: argparse.Namespace) -> None:
     _show_note(document)
     _show_graphs(predicted["graphs"])
     print(f"set ({arguments.kind}): {json.dumps(document['settings'])}")
+
+
+def step_text(predicted: dict[str, Any]) -> str:
+    share = predicted["host_share"]
+    waits = "" if share is None else f" (the host bounds {100 * share:.0f} % of it)"
+    return f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s a step{waits}"
 
 
 def host_note(host: dict[str, Any]) -> str:

@@ -139,7 +139,7 @@ def _show(document: dict[str, Any], file: Path) -> None:
     what = "; ".join(filter(None, [what, _changes(chosen)])) or "nothing has to be changed"
     _tell(f"chosen for {size(document['memory_bytes'])}: {what}")
     held = predicted["held_bytes"].get(document["allocator"], 0)
-    seconds = f"{'at least ' if predicted['step_at_least'] else ''}{predicted['step_seconds']:.3f} s a step"
+    seconds = fit.step_text(predicted)
     if document[fit_files.AUTOMATIC]["fake"]:
         seconds = "seconds are not known of fake tensors"
     sure = document["certainty"]["peak"]
