@@ -4,8 +4,8 @@ A step has the requested rows (`Work.rows`), else about as many as before: a sma
 often, with gradients of those before it there, a larger one less often, but once at least (work.py). How long it takes
 is the planner's (step_cost.h): passes, recomputed layers forward once more, copies of what is offloaded where nothing
 hides them. The fastest by rows a second is chosen among those that fit. Of those that are as fast, it is the one with
-the fewest micro-batches a step, then the smallest change, then the least memory. What is chosen is planned; where the
-plan reserves more than fits, the search runs again with less memory.
+the fewest micro-batches a step, then the largest, the smallest change, the least memory. What is chosen is planned;
+where the plan reserves more than fits, the search runs again with less memory.
 """
 
 from __future__ import annotations
@@ -374,7 +374,7 @@ class _Chooser:
             return max(fitting, key=lambda each: each.micro_batch)
         least = max(each.tokens for each in fitting) * (1 - _AS_FAST)
         alike = [each for each in fitting if each.tokens >= least]
-        return min(alike, key=lambda each: (each.accumulation, self._changes(each), each.live))
+        return min(alike, key=lambda each: (each.accumulation, -each.micro_batch, self._changes(each), each.live))
 
     def _changes(self, one: Tried) -> int:
         other = self._wish.way is not None and one.graphs == self._wish.way.graphs
@@ -405,11 +405,12 @@ class _Chooser:
     def _planned(self, one: Tried) -> Tried:
         """The candidate with its plan; where the plan reserves too much, a new search with a lower limit."""
         live, best, outcome = self._limit, one, self._outcome(one)
-        for _ in range(_ROUNDS):
+        for turn in range(_ROUNDS):
             held = outcome.needed(self._wish.allocator)
             if held <= self._wish.memory:
                 return dataclasses.replace(best, outcome=outcome)
-            live = min(live, best.live) - max(1, held - self._wish.memory)
+            # Twice as much less each time: the memory that is held grows by pages, and may stay for a while.
+            live = min(live, best.live) - max(1, held - self._wish.memory) * 2**turn
             (again,) = self._search(live, [best.micro_batch])
             if not again.fits:
                 break
