@@ -374,6 +374,17 @@ class TimelineBuilder {
 
 }  // namespace
 
+void RenumberBlocks(const std::vector<std::uint32_t>& numbers, Timeline* timeline) {
+  const auto renumber = [&](std::uint32_t* block) {
+    if (*block != kNone) *block = numbers[*block];
+  };
+  for (TimelineScript& script : timeline->scripts) {
+    for (TimelineEntry& entry : script.entries) renumber(&entry.block);
+  }
+  for (TimelineEntry& entry : timeline->kept) renumber(&entry.block);
+  for (std::uint32_t& twin : timeline->twins) renumber(&twin);
+}
+
 Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice,
                        std::uint32_t turns) {
   return TimelineBuilder(device, model, choice, turns).Build();

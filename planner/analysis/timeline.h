@@ -78,6 +78,9 @@ struct Timeline {
 [[nodiscard]] Timeline BuildTimeline(const DeviceTrace& device, const SteadyModel& model, const SlotChoice& choice = {},
                                      std::uint32_t turns = 1);
 
+// Blocks have new numbers: `numbers`, by the old one, is their new one, or kNone where the block has gone.
+void RenumberBlocks(const std::vector<std::uint32_t>& numbers, Timeline* timeline);
+
 // So many copies of its period a cycle may have.
 [[nodiscard]] inline std::uint32_t MostCopies(const SteadyModel& model) { return kMaxPeriod / model.cycle.period; }
 

@@ -63,14 +63,7 @@ std::vector<std::uint32_t> Join(Timeline* timeline, const Joins& joins) {
   }
   blocks.resize(next);
   timeline->twins.resize(next);
-  const auto renumber = [&](std::uint32_t* block) {
-    if (*block != kNone) *block = numbers[*block];
-  };
-  for (TimelineScript& script : timeline->scripts) {
-    for (TimelineEntry& entry : script.entries) renumber(&entry.block);
-  }
-  for (TimelineEntry& entry : timeline->kept) renumber(&entry.block);
-  for (std::uint32_t& twin : timeline->twins) renumber(&twin);
+  RenumberBlocks(numbers, timeline);
   return numbers;
 }
 

@@ -2,27 +2,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/report/json_writer.h"
+#include "proto/model/pass_name.h"
 
 namespace stalloc::planner {
 namespace {
 
 // As `import` reads it: unlike PassName it distinguishes other passes from none.
 const char* PassCode(Pass pass) {
-  switch (pass) {
-    case Pass::kForward:
-      return "F";
-    case Pass::kBackward:
-      return "B";
-    case Pass::kWeight:
-      return "W";
-    case Pass::kForwardBackward:
-      return "FB";
-    case Pass::kOther:
-      return "O";
-    case Pass::kNone:
-      break;
-  }
-  return "-";
+  if (pass == Pass::kNone) return "-";
+  return pass == Pass::kOther ? "O" : PassName(pass);
 }
 
 void WriteMark(const Mark& mark, JsonWriter* json) {

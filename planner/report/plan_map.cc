@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "proto/model/pass_name.h"
 
 namespace stalloc::planner {
 namespace {
@@ -18,12 +19,8 @@ struct Stretch {
 std::string PhaseText(const Mark& mark) {
   switch (mark.kind) {
     case MarkKind::kMicrobatch: {
-      const char* pass = mark.pass == Pass::kForward           ? "F "
-                         : mark.pass == Pass::kBackward        ? "B "
-                         : mark.pass == Pass::kWeight          ? "W "
-                         : mark.pass == Pass::kForwardBackward ? "FB "
-                                                               : "other ";
-      return absl::StrCat(pass, mark.index, mark.chunk == 0 ? "" : absl::StrCat(" chunk ", mark.chunk));
+      const std::string chunk = mark.chunk == 0 ? "" : absl::StrCat(" chunk ", mark.chunk);
+      return absl::StrCat(PassName(mark.pass), " ", mark.index, chunk);
     }
     case MarkKind::kOptimizer:
       return "optimizer";
