@@ -16,6 +16,7 @@ from launch import EXIT_OUT_OF_MEMORY, Launcher, failed, outcome_of
 from search import Outcome
 
 OFFLOAD = "stalloc-offload"  # stalloc, with a choice that may go to the host
+GRAPHS = "stalloc-graphs"  # the same, with captured micro-batches where that is faster
 PLANNED_STEPS = 4  # of the trace that stalloc is planned from
 _EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 _MODES: dict[str, dict[str, str]] = {  # of contenders that are not stalloc's
@@ -40,7 +41,7 @@ class Attempts:
 
     def in_time(self, configuration: Configuration, allocator: str) -> Optional[Outcome]:
         """None: there is no time left."""
-        if allocator == OFFLOAD and not configuration.offload:
+        if allocator in (OFFLOAD, GRAPHS) and not (configuration.offload or configuration.graphs):
             allocator = "stalloc"  # the same run
         known = self._known.get(self._program, allocator, configuration)
         if known is not None:
@@ -91,6 +92,7 @@ class Attempts:
         (directory / "fit.json").write_text(configuration.document)
         changes = configuration.by_hand or ("--fit", str(directory / "fit.json"))
         words = ["--micro-batch", str(configuration.micro_batch), *changes, "--steps", str(steps)]
+        words += ["--graphs"] if configuration.graphs else []
         return self._launcher.run(self._program, words, mode)
 
 

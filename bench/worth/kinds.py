@@ -28,12 +28,14 @@ class Kind:
     ranks: int = 1
     longest: bool = False  # what counts is the longest sequence, not speed
     divides: bool = False  # the framework knows no smaller last micro-batch
+    graphs: bool = False  # its micro-batches can be captured
 
 
 KINDS = {
     "fsdp2-packed": Kind(Traced(2, 1.0), Traced(1, 1.0), ranks=2),
     "lora": Kind(Traced(1, 0.5), Traced(1, 0.25)),
     "trainer": Kind(Traced(1, 0.5), Traced(1, 0.25), divides=True),
+    "captured": Kind(Traced(6, 1.0), Traced(3, 1.0), divides=True, graphs=True),
     "experts": Kind(Traced(24, 1.0), Traced(12, 1.0)),
     "rollout": Kind(Traced(32), Traced(16)),
     "long": Kind(Traced(64), Traced(32), longest=True),

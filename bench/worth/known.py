@@ -22,10 +22,11 @@ class Configuration:
     offload: tuple[str, ...]
     document: str = dataclasses.field(compare=False, repr=False)  # fit.json
     by_hand: tuple[str, ...] = ()  # words of train.py in place of a fit.json
+    graphs: bool = False
 
     def key(self) -> str:
         """The same for the same choice."""
-        hand = [self.by_hand] if self.by_hand else []
+        hand = [self.by_hand] if self.by_hand else ["graphs"] if self.graphs else []
         changes = json.dumps([self.micro_batch, self.recompute, self.offload, *hand]).encode()
         return f"{self.micro_batch}-{hashlib.sha256(changes).hexdigest()[:12]}"
 
@@ -33,7 +34,11 @@ class Configuration:
         if self.by_hand:
             return f"{self.micro_batch}, {' '.join(self.by_hand).removeprefix('--').replace('-', ' ')}"
         changed = f", {len(self.recompute)} parts recomputed" if self.recompute else ""
-        return f"{self.micro_batch}{changed}" + (f", {len(self.offload)} offloaded" if self.offload else "")
+        return (
+            f"{self.micro_batch}{changed}"
+            + (f", {len(self.offload)} offloaded" if self.offload else "")
+            + (", graphs" if self.graphs else "")
+        )
 
 
 class Known:

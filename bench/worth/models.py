@@ -26,6 +26,7 @@ class Shape:
     ffn: int
     vocabulary: int
     lora_rank: int = 0  # 0: all weights train
+    experts: int = 0  # of each layer, with a fixed capacity; 0: it is dense
 
 
 class LoraLinear(nn.Module):
@@ -95,13 +96,33 @@ class MLP(nn.Module):
         return self.down(functional.silu(self.gate(x)) * self.up(x))
 
 
+class Experts(nn.Module):
+    """Each expert takes the tokens that weigh it most, as many as its capacity: no size depends on the data."""
+
+    def __init__(self, shape: Shape, count: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(shape.hidden, count, bias=False)
+        self.experts = nn.ModuleList(MLP(shape) for _ in range(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.shape[-1])
+        capacity = max(1, 2 * len(tokens) // len(self.experts))
+        weights, taken = self.router(tokens).float().softmax(-1).t().topk(capacity)
+        result = torch.zeros_like(tokens)
+        for number, expert in enumerate(self.experts):
+            weighed = expert(tokens[taken[number]]) * weights[number][:, None].to(x.dtype)
+            result.index_add_(0, taken[number], weighed)
+        return result.view_as(x)
+
+
 class Block(nn.Module):
     """Gives its output, and keys and values only if a cache is requested."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.before_attention, self.attention = RootMeanSquare(shape.hidden), Attention(shape)
-        self.before_mlp, self.mlp = RootMeanSquare(shape.hidden), MLP(shape)
+        self.before_mlp = RootMeanSquare(shape.hidden)
+        self.mlp = Experts(shape, shape.experts) if shape.experts else MLP(shape)
 
     def forward(self, x: Tensor, angles: Tensor) -> Tensor:
         x = x + self.attention(self.before_attention(x), angles, None)[0]

@@ -39,6 +39,7 @@ class Options:
     micro_batch: int = 1
     seed: int = 7
     share: float = 0.0
+    graphs: bool = False  # captured, where the program can
 
 
 class Program:
@@ -167,6 +168,57 @@ class Lora(Program):
             labels[row, length:] = -100
         found: Tensor = self.model(tokens[:, :-1], labels)
         return found
+
+
+class Captured(Program):
+    """Rows of one length through 64 experts a layer whose capacity is fixed: with `graphs` a micro-batch, forward and
+    backward, is one CUDA graph."""
+
+    name = "captured"
+
+    def make(self) -> nn.Module:
+        real = Shape(28, 1024, 8, 8, 1024, 32000, experts=64)
+        self.shape = Shape(2, 64, 4, 2, 128, 500, experts=4) if self.toy else real
+        return self.built(self.shape, torch.float32 if self.toy else torch.bfloat16)
+
+    def prepare(self) -> None:
+        super().prepare()
+        for weight in self.model.parameters():  # gradients keep their addresses, as graphs need it
+            weight.grad = torch.zeros_like(weight)
+        rows, length = self.options.micro_batch, self.micro_batches(0)[0][0]
+        self.tokens = torch.zeros(rows, length + 1, dtype=torch.long, device=self.device)
+        self.micro_batch: Callable[[], object] = self._pass
+        if self.options.graphs and self.device.type == "cuda":
+            self.micro_batch = self._captured()
+
+    def _pass(self) -> None:
+        stalloc.microbatch("F")
+        loss = self.model(self.tokens[:, :-1], self.tokens[:, 1:]) / len(self.micro_batches(0))
+        stalloc.microbatch("B")
+        loss.backward()
+
+    def _captured(self) -> Callable[[], object]:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._pass()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._pass()
+        self.optimizer.zero_grad(set_to_none=False)
+        return self.graph.replay
+
+    def step(self, number: int) -> int:
+        micro_batches = self.micro_batches(number)
+        for lengths in micro_batches:
+            stalloc.tokens(self.rows.tokens(lengths))
+            self.tokens.copy_(self.drawn(len(lengths), lengths[0], self.shape.vocabulary))
+            self.micro_batch()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=False)
+        return sum(map(sum, micro_batches))
 
 
 class Experts(Program):
@@ -339,6 +391,7 @@ PROGRAMS: dict[str, Callable[[Options, torch.device], Program]] = {
     "lora": Lora,
     "trainer": HuggingFace,
     "experts": Experts,
+    "captured": Captured,
     "rollout": Rollout,
     "long": LongContext,
 }

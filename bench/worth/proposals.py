@@ -15,6 +15,7 @@ from launch import warm_up
 
 from stalloc.tools.fitting import choose, document
 from stalloc.tools.fitting.replayed import Bus, TracedRun
+from stalloc.tools.fitting.ways import Way
 from stalloc.tools.fitting.work import Lengths, Work
 
 UNIT = 256  # tokens of a unit of a sequence's length
@@ -26,6 +27,7 @@ class Proposals:
     program: str
     run: TracedRun
     bus: Optional[Bus] = None  # to the host; None: nothing is offloaded
+    way: Optional[Way] = None  # with graphs, where the program can
     _known: dict[tuple[str, int], Optional[Configuration]] = dataclasses.field(default_factory=dict)
 
     def __call__(self, allocator: str, memory: int) -> Optional[Configuration]:
@@ -45,7 +47,7 @@ class Proposals:
         chosen = proposal["chosen"]
         away = [*chosen["offload"], *(["the optimizer's state"] if chosen["offload_state"] else [])]
         changes = tuple(chosen["recompute"]), tuple(away)
-        return Configuration(chosen["micro_batch"], *changes, json.dumps(proposal))
+        return Configuration(chosen["micro_batch"], *changes, json.dumps(proposal), graphs=bool(chosen.get("graphs")))
 
     def _wish(self, allocator: str, memory: int) -> choose.Wish:
         kind, rows = KINDS[self.program], rows_of(self.program, self.chosen.size)
@@ -71,6 +73,7 @@ class Proposals:
             work=work,
             goal=choose.Goal.LONGEST if kind.longest else choose.Goal.FASTEST,
             bus=0.0 if self.bus is None else self.bus.bytes_per_second,
+            way=self.way,
             host=None if self.bus is None else self.bus.host_bytes,
             allocator=allocator,
             sequence_unit=UNIT if kind.longest else 0,

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
 
-from attempts import OFFLOAD, Attempts
+from attempts import GRAPHS, OFFLOAD, Attempts
 from by_hand import BUDGET, BY_HAND, EXPANDABLE, NATIVE, search_by_hand
 from kinds import KINDS
 from known import Configuration, Known
@@ -23,8 +23,9 @@ from step_ratios import median_interval
 from traces import Traces
 
 _LEFT = 256 << 20  # bytes of a card that are left in addition to those of no allocator
-_ORDER = (EXPANDABLE, "stalloc", OFFLOAD, "expandable", NATIVE, BUDGET, "native")  # the last has no time left first
-CONTENDERS = _ORDER
+# Where time runs out, the last ones have no attempts.
+CONTENDERS = (EXPANDABLE, "stalloc", OFFLOAD, GRAPHS, "expandable", NATIVE, BUDGET, "native")
+OURS = {OFFLOAD: "stalloc", GRAPHS: "stalloc"}  # their allocator
 _SEARCHED = ("native", "expandable", "stalloc")  # by one search, with the same knobs: the best of one is tried by all
 
 
@@ -48,10 +49,13 @@ class Row:
         traced_seconds = time.monotonic() - begin
         limit = self._chosen.card - traces.outside - (_LEFT if self._chosen.device == "cuda" else 0)
         self._proposals = Proposals(self._chosen, self._program, traces.traced_run())
-        self._offloading = dataclasses.replace(self._proposals, bus=traces.bus, _known={})
+        self._searches = {
+            OFFLOAD: dataclasses.replace(self._proposals, bus=traces.bus, _known={}),
+            GRAPHS: dataclasses.replace(self._proposals, way=traces.way(limit), _known={}),
+        }
         made = Attempts(self._chosen, self._program, self._directory, self._known, self._launcher)
         attempts: dict[str, list[Attempt[Configuration]]] = {}
-        for name in sorted(self._chosen.allocators, key=_ORDER.index):
+        for name in sorted(self._chosen.allocators, key=CONTENDERS.index):
             attempts[name] = self._searched(name, limit, lambda one, name=name: made.in_time(one, name))  # type: ignore[misc]
         same = {name: tried for name, tried in attempts.items() if name in _SEARCHED}
         for name in same:
@@ -74,7 +78,9 @@ class Row:
     ) -> list[Attempt[Configuration]]:
         if name in BY_HAND:
             return search_by_hand(name, self._program, self._chosen.size, attempt)
-        proposals, allocator = (self._offloading, "stalloc") if name == OFFLOAD else (self._proposals, name)
+        if name == GRAPHS and self._searches[GRAPHS].way is None:
+            return []
+        proposals, allocator = self._searches.get(name, self._proposals), OURS.get(name, name)
         return search(limit, lambda memory: proposals(allocator, memory), attempt, self._chosen.attempts)
 
     def _try_the_best(self, attempts: dict[str, list[Attempt[Configuration]]], allocator: str, made: Attempts) -> None:
@@ -162,7 +168,7 @@ def _predicted(allocator: str, document: dict[str, Any]) -> dict[str, Any]:
     found = document["predicted"]
     return {
         "live_bytes": found["peak_live_bytes"],
-        "held_bytes": found["held_bytes"].get("stalloc" if allocator == OFFLOAD else allocator),
+        "held_bytes": found["held_bytes"].get(OURS.get(allocator, allocator)),
         **{name: found.get(name) for name in ("step_seconds", "step_at_least", "step_bound", "host_share")},
         "bound": document["bound"],
     }

@@ -58,5 +58,6 @@ ROWS: dict[str, dict[str, Rows]] = {
     "fsdp2-packed": {"real": Rows(512, 2048, 12, packed=True), "toy": Rows(16, 64, 4, packed=True)},
     "lora": {"real": Rows(512, 12288, 4), "toy": Rows(8, 64, 4)},
     "trainer": {"real": Rows(512, 12288, 4), "toy": Rows(8, 64, 4)},
+    "captured": {"real": Rows(1024, 1024, 48), "toy": Rows(16, 16, 4)},
     "experts": {"real": Rows(512, 512, accumulation=4), "toy": Rows(16, 16, accumulation=4)},
 }

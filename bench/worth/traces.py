@@ -7,12 +7,14 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from documents import write_json
 from kinds import KINDS, Traced
 
 from stalloc.tools.fitting.replayed import Bus, TracedRun
+from stalloc.tools.fitting.ways import Way, other_way
+from stalloc.tools.report import collect, graph_choice, select
 
 TRACED_STEPS, FREE_STEPS = 3, 8  # the free ones show how long steps take untraced
 _VARIABLES = {
@@ -32,6 +34,8 @@ class Traces:
         self._program, self._directory = program, directory
         kind = KINDS[program]
         self.measured = [self._made("traced", kind.traced, run), self._made("beside", kind.beside, run)]
+        if kind.graphs:
+            self.measured.append(self._made("graphs", kind.traced, run, "--graphs"))
 
     @property
     def outside(self) -> int:
@@ -55,8 +59,22 @@ class Traces:
     def _trace(self, name: str) -> Path:
         return self._directory / name / "trace" / "rank00000.trace"
 
-    def _made(self, name: str, traced: Traced, run: Run) -> dict[str, Any]:
-        words = [*traced.words(), "--steps", str(TRACED_STEPS + FREE_STEPS)]
+    def way(self, memory: int) -> Optional[Way]:
+        """With graphs; None: the program has none, as on a CPU."""
+        if not KINDS[self._program].graphs:
+            return None
+        trace = self._trace("traced")
+        view = select.view_of(trace, None)
+        peaks = [drawn["peak"]["live_bytes"] for drawn in view["devices"]]
+        try:
+            found = graph_choice.choice(view, trace, self._trace("graphs"), peaks.index(max(peaks)), memory)
+        except collect.CollectError as error:
+            print(f"{self._program}: {error}", flush=True)
+            return None
+        return other_way(found, trace)
+
+    def _made(self, name: str, traced: Traced, run: Run, *more: str) -> dict[str, Any]:
+        words = [*traced.words(), *more, "--steps", str(TRACED_STEPS + FREE_STEPS)]
         path = self._directory / f"{name}.json"
         if path.is_file() and self._trace(name).is_file():
             known: dict[str, Any] = json.loads(path.read_text())

@@ -55,6 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--share", type=float, default=0.0, help="for a trace: two micro-batches a step, rows alike, so much as long"
     )
+    parser.add_argument("--graphs", action="store_true", help="capture micro-batches, where the program can")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--device", choices=["auto", "cuda", "cpu"], default="auto")
     parser.add_argument("--card", type=parse_bytes, help="of the GPU's memory, so much is there")
@@ -172,7 +173,7 @@ def outside(device: torch.device, card: Optional[int]) -> int:
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
     device = device_of(arguments)
-    options = Options(arguments.size, arguments.micro_batch, arguments.seed, arguments.share)
+    options = Options(arguments.size, arguments.micro_batch, arguments.seed, arguments.share, arguments.graphs)
     make = PROGRAMS[arguments.program]
     begin_ranks(device, getattr(make, "gpus", 1))
     program = make(options, device)

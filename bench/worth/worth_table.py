@@ -14,6 +14,7 @@ PROGRAMS = {  # in the order of the table
     "lora": "LoRA, Llama 3 8B's shapes, rows of 512 to 12288 tokens",
     "trainer": "transformers' Trainer, Llama 3.2 3B's shapes, padded",
     "experts": "16 dropless experts in 12 layers",
+    "captured": "64 experts of a fixed capacity in 28 layers",
     "rollout": "rollout over a growing cache, then an update",
     "Megatron-LM": "Megatron-LM, interleaved pipeline, two GPUs",
     "long": "the longest sequence, Llama 3.2 1B's shapes",
@@ -41,16 +42,16 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_HANDS = ("hand-native", "hand-expandable", "budget", "stalloc", "stalloc-offload")
+_HANDS = ("hand-native", "hand-expandable", "budget", "stalloc", "stalloc-offload", "stalloc-graphs")
 _HAND_HEAD = (
     "| program | by hand, native | by hand, expandable_segments | compiled, torch's budget | **stalloc** | with "
-    "offload | over by hand | over expandable_segments' best | what bounds it |"
+    "offload | with graphs | over by hand | over expandable_segments' best | what bounds it |"
 )
 
 
 def hand_table(rows: list[Row]) -> str:
     """As Markdown: what people do by hand next to what was chosen, of the rows that have both; "": none has."""
-    lines = [_HAND_HEAD, f"|{'---|' * 9}"]
+    lines = [_HAND_HEAD, f"|{'---|' * 10}"]
     for row in rows:
         found = row.get("allocators", {})
         if not any(name in found for name in _HANDS[:3]):
@@ -62,7 +63,7 @@ def hand_table(rows: list[Row]) -> str:
 
 
 def fastest_of_ours(row: Row) -> Optional[Row]:
-    """Of stalloc with and without offload, or the longest; None: neither trained."""
+    """Of stalloc with and without offload and graphs, or the longest; None: neither trained."""
     tried = [row["allocators"].get(name) for name in _HANDS[3:]]
     ours = [one for one in tried if one and one["best"]]
     return max(ours, key=lambda one: float(_worth(row, one)), default=None)

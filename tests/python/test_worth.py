@@ -99,7 +99,7 @@ def test_the_longest_is_the_largest_however_slow() -> None:
     assert (fastest.configuration, longest.configuration) == (3, 4)
 
 
-@pytest.mark.parametrize("program", ["fsdp2-packed", "lora", "trainer", "experts", "rollout", "long"])
+@pytest.mark.parametrize("program", ["fsdp2-packed", "lora", "trainer", "experts", "captured", "rollout", "long"])
 def test_toy_programs_train(program: str) -> None:
     if program == "trainer":
         pytest.importorskip("transformers")
@@ -171,7 +171,7 @@ def test_the_figure_is_of_all_rows_and_the_last_file_counts(tmp_path: Path) -> N
     assert [row["program"] for row in rows] == list(PROGRAMS)
     lora = rows[1]
     assert lora["allocators"]["stalloc"]["best"] == "9", "the last file counts"
-    assert [row.get("error") for row in rows if row is not lora] == ["not measured"] * 6
+    assert [row.get("error") for row in rows if row is not lora] == ["not measured"] * 7
 
 
 def test_megatron_s_row_is_the_fastest_that_trained() -> None:
@@ -323,7 +323,7 @@ def test_the_table_of_what_is_done_by_hand_is_over_the_faster_one_of_ours() -> N
     row["allocators"] |= {"stalloc-offload": faster, "budget": {"attempts": [], "best": None}}
     row["allocators"]["hand-expandable"] = {**peers, "tokens_per_second": {"mean": 60.0}, "predicted": None}
     (line,) = hand_table([row]).splitlines()[2:]
-    assert "| not tried | 100: 4, 1.0 GiB | 120: 4, 2 offloaded, 1.0 GiB | 2.000 | 1.500 |" in line
+    assert "| not tried | 100: 4, 1.0 GiB | 120: 4, 2 offloaded, 1.0 GiB |  | 2.000 | 1.500 |" in line
     assert "the device (the host 3 % of the step)" in line
     assert "micro-batches of 3 by hand, 4 chosen; 0 parts recomputed, 2 offloaded" in line
 
@@ -340,6 +340,43 @@ def test_all_layers_are_recomputed_by_hand() -> None:
     words = ["lora", "--size", "toy", "--micro-batch", "2", "--steps", "2", "--device", "cpu"]
     done = run_with_torch(str(WORTH / "train.py"), *words, "--recompute-all").good()
     assert len(json.loads(done.out.splitlines()[-1].removeprefix("RESULT "))["seconds"]) == 2
+
+
+@pytest.mark.slow
+def test_a_program_that_captures_nothing_has_no_row_with_graphs(build: Path, tmp_path: Path) -> None:
+    """As on a CPU: both of its traces are of the same way."""
+    words = ["captured", "--size", "toy", "--device", "cpu", "--card", "80M", "--attempts", "1", "--steps", "4"]
+    result = tmp_path / "worth.json"
+    done = run_python(
+        *(str(WORTH / "worth.py"), *words, "--json", str(result), "--allocators", "stalloc", "stalloc-graphs"),
+        environment={"STALLOC_LIB_PATH": str(build)},
+    ).good()
+    (row,) = json.loads(result.read_text())["rows"]
+    assert row["allocators"]["stalloc"]["best"]
+    assert row["allocators"]["stalloc-graphs"] == {"attempts": [], "best": None}
+    assert "neither has a captured graph" in done.out
+
+
+def test_a_choice_with_graphs_is_another_configuration(tmp_path: Path) -> None:
+    from attempts import Attempts
+    from known import Configuration, Known
+
+    eager, graphs = (Configuration(4, (), (), "{}", graphs=captured) for captured in (False, True))
+    assert eager.key() != graphs.key()
+    assert graphs.worded() == "4, graphs"
+    ran: list[list[str]] = []
+
+    def run(program: str, words: list[str], mode: dict[str, str]) -> tuple[int, list[dict[str, Any]], str]:
+        ran.append(words)
+        return 3, [], ""
+
+    chosen = SimpleNamespace(row_seconds=100, until=1e12, steps=4)
+    attempts = Attempts(chosen, "captured", tmp_path, Known(None, {}), SimpleNamespace(run=run))  # type: ignore[arg-type]
+    for each in (eager, graphs):
+        outcome = attempts.in_time(each, "stalloc-graphs")
+        assert outcome is not None
+        assert not outcome.fits
+    assert ["--graphs" in words for words in ran] == [False, True]
 
 
 @pytest.mark.slow
