@@ -13,9 +13,7 @@ namespace {
 using planner::JsonWriter;
 using Row = std::vector<std::string>;
 
-constexpr double kGiB = 1024.0 * 1024 * 1024;
-
-std::string GiB(Bytes bytes) { return absl::StrFormat("%.3f", static_cast<double>(bytes) / kGiB); }
+std::string GiB(Bytes bytes) { return absl::StrFormat("%.3f", static_cast<double>(bytes) / static_cast<double>(kGiB)); }
 
 double Ratio(Bytes held, const Experiment& experiment) {
   return static_cast<double>(held) / static_cast<double>(std::max<Bytes>(experiment.replayed.peak_live_bytes, 1));

@@ -5,7 +5,6 @@
 namespace stalloc::planner {
 
 std::string FormatBytes(Bytes bytes) {
-  constexpr Bytes kKiB = 1024;
   if (bytes >= kKiB * kKiB * kKiB) {
     return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (kKiB * kKiB * kKiB));
   }

@@ -14,6 +14,10 @@ using DeviceIndex = int;             // CUDA ordinal; kCpuDevice for host memory
 
 inline constexpr DeviceIndex kCpuDevice = -1;
 
+inline constexpr Bytes kKiB = Bytes{1} << 10;
+inline constexpr Bytes kMiB = Bytes{1} << 20;
+inline constexpr Bytes kGiB = Bytes{1} << 30;
+
 // PyTorch rounds every request up to this; offsets and capacities of a plan are multiples of it.
 inline constexpr Bytes kBlockAlignment = 512;
 

@@ -22,8 +22,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 class LendTest : public testing::Test {
  protected:
   // `iteration` is run five times.

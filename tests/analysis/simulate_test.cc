@@ -14,7 +14,6 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr SimulatedPool kSmall{0, true, false};
 constexpr SimulatedPool kLarge{0, false, false};
 
@@ -151,9 +150,8 @@ Held Simulated(const char* name) {
   const DeviceTrace device = BuildLifetimes(ReadCorpus(name)).value()[0];
   NativeSimulation native;
   ExpandableSimulation expandable;
-  constexpr double kGiB = 1024.0 * 1024 * 1024;
-  return {static_cast<double>(SimulateRun(device, native)) / kGiB,
-          static_cast<double>(SimulateRun(device, expandable)) / kGiB};
+  const auto gib = [](Bytes bytes) { return static_cast<double>(bytes) / static_cast<double>(kGiB); };
+  return {gib(SimulateRun(device, native)), gib(SimulateRun(device, expandable))};
 }
 
 // The figures are torch's own, of the same runs on an H200, given to 0.01 GiB.

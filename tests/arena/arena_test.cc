@@ -13,8 +13,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-constexpr Bytes kGiB = Bytes{1} << 30;
 constexpr Bytes kPage = 2 * kMiB;
 
 // No byte is touched except where a test says so: capacities of many GiB cost nothing here.

@@ -8,10 +8,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kKiB = 1024;
-constexpr Bytes kMiB = kKiB * kKiB;
-constexpr Bytes kGiB = kKiB * kMiB;
-
 DevicePlan PlanOfHeight(Bytes height, EntryClass entry_class) {
   DevicePlan plan;
   plan.arena_bytes = height;

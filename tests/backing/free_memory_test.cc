@@ -26,8 +26,6 @@ class AskedDriver final : public ForwardingDriver {
 
 class FreeMemoryTest : public ::testing::Test {
  protected:
-  static constexpr Bytes kMiB = Bytes{1} << 20;
-  static constexpr Bytes kGiB = Bytes{1} << 30;
   static bool Always(Bytes /*more*/) { return true; }
 
   const std::unique_ptr<HostDriver> host_ = HostDriver::Create({.capacity = kGiB, .granularity = kMiB});

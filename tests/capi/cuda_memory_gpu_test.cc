@@ -20,8 +20,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::size_t kMiB = 1 << 20;
-
 // The library's functions and the driver's, in one process with device 0's primary context current.
 class Gpu {
  public:

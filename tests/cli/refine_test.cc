@@ -18,8 +18,6 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 // Before the one that varies, it, and after it.
 constexpr std::array kBefore = {6 * kMiB, 7 * kMiB};
 constexpr std::array kAfter = {2 * kMiB, 3 * kMiB};

@@ -13,8 +13,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 DriverUnderTest MakeHostDriver() { return HostUnderTest({.capacity = 1024 * kMiB, .granularity = 2 * kMiB}); }
 DriverUnderTest MakeSmallPageHostDriver() { return HostUnderTest({.capacity = 8 * kMiB, .granularity = 4096}); }
 

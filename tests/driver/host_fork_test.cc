@@ -13,8 +13,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 class HostForkTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -15,7 +15,6 @@
 
 namespace stalloc {
 
-inline constexpr Bytes kMiB = Bytes{1} << 20;
 inline constexpr Bytes kUnit = 2 * kMiB;
 
 inline Mark Iteration() { return {MarkKind::kIteration, MarkEdge::kBegin, Pass::kNone, 0, 0, "", false}; }

@@ -18,8 +18,6 @@ namespace observations_test {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 // An address range that nobody touches.
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 

@@ -15,8 +15,6 @@
 namespace stalloc {
 namespace plan_engine_test {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 // An address range that nobody touches.
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 

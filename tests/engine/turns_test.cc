@@ -11,7 +11,6 @@
 namespace stalloc {
 namespace turns_test {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr Bytes kOutput = 3 * kMiB;
 constexpr Bytes kTemporary = 2 * kMiB;
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);

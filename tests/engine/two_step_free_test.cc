@@ -12,8 +12,6 @@
 namespace stalloc {
 namespace two_step_free_test {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 // An address range that nobody touches.
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);
 

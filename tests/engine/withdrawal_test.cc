@@ -11,7 +11,6 @@
 namespace stalloc {
 namespace withdrawn_ranges_test {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
 std::byte* const kBase = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 40);  // nobody touches it
 
 // One MiB at 0, one at 1 MiB, every iteration.

@@ -7,7 +7,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr std::uint64_t kLarge = 0x7000'0000'0000;  // where a segment begins
 constexpr std::uint64_t kSmall = kLarge + (Bytes{200} << 30);
 

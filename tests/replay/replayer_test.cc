@@ -19,7 +19,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr std::size_t kPlanned = static_cast<std::size_t>(ServedBy::kPlanned);
 constexpr std::size_t kDynamic = static_cast<std::size_t>(ServedBy::kDynamic);
 constexpr std::size_t kUpstream = static_cast<std::size_t>(ServedBy::kUpstream);

@@ -11,8 +11,6 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr Bytes kKiB = 1024;
-
 // Small blocks that come and go: events to pass the time, twice as many as `blocks`.
 std::string Pass(int blocks) { return Repeat("+z=512 -z ", blocks); }
 

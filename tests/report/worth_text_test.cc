@@ -5,8 +5,6 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr Bytes kGiB = Bytes{1} << 30;
-
 DeviceReport Held(Bytes live, Bytes native, Bytes expandable) {
   DeviceReport device;
   device.peak.live_bytes = live;

@@ -15,9 +15,6 @@
 
 namespace stalloc {
 
-inline constexpr Bytes kKiB = 1024;
-inline constexpr Bytes kMiB = kKiB * kKiB;
-inline constexpr Bytes kGiB = kKiB * kMiB;
 inline constexpr Bytes kPage = 64 * kKiB;
 
 inline std::uint64_t Misses(const RuntimeStats& stats, MissReason reason) {

@@ -24,9 +24,6 @@ namespace traces {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr Bytes kKiB = 1024;
-constexpr Bytes kMiB = kKiB * kKiB;
-
 bool IsHeld(const TraceEvent& event) { return event.kind == EventKind::kHeld; }
 
 class TraceTest : public ::testing::Test {

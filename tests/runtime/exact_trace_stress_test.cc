@@ -150,7 +150,6 @@ class ExactTraceTest : public testing::Test {
 class ExactTraceStress : public ExactTraceTest, public testing::WithParamInterface<Mix> {};
 
 std::vector<Mix> Mixes() {
-  constexpr Bytes kMiB = Bytes{1} << 20;
   return {
       // As training has it: most bytes in blocks of many pages, odd sizes among them, many small ones beside them.
       {"Training", 1, 0.5, 512, 2 * kMiB, 20 * kMiB, 1, false, 3000},

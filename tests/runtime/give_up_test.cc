@@ -17,9 +17,6 @@
 namespace stalloc {
 namespace give_up {
 
-constexpr Bytes kKiB = 1024;
-constexpr Bytes kMiB = kKiB * kKiB;
-constexpr Bytes kGiB = kKiB * kMiB;
 constexpr int kWeights = 40;   // blocks of 1 MiB that the set-up allocates and nobody frees
 constexpr int kPlanned = 200;  // requests of 512 KiB in each planned iteration
 constexpr double kMostExtra = 1.02;

@@ -15,8 +15,6 @@
 namespace stalloc {
 namespace native_model {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 const void* At(std::uint64_t address) { return reinterpret_cast<const void*>(address); }
 
 TEST(NativeModelTest, FollowsItsSegmentsOverRandomRuns) {

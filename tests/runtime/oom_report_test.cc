@@ -25,9 +25,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr Bytes kKiB = 1024;
-constexpr Bytes kMiB = kKiB * kKiB;
-
 std::string Contents(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;

@@ -14,8 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr Bytes kKiB = 1024;
-
 Mark BeginOf(MarkKind kind, bool automatic = false) {
   return {.kind = kind, .edge = MarkEdge::kBegin, .name = {}, .automatic = automatic};
 }

@@ -19,9 +19,6 @@
 
 namespace stalloc {
 
-inline constexpr Bytes kKiB = 1024;
-inline constexpr Bytes kMiB = kKiB * kKiB;
-
 class SessionTest : public ::testing::Test {
  protected:
   [[nodiscard]] Config ConfigFor(Mode mode) const {

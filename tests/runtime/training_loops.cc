@@ -6,8 +6,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kKiB = 1024;
-constexpr Bytes kMiB = kKiB * kKiB;
 constexpr Bytes kWeight = 32 * kMiB;
 constexpr Bytes kActivation = 48 * kMiB;
 constexpr Bytes kTemporary = 24 * kMiB;

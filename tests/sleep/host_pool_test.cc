@@ -17,8 +17,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 Bytes Sum(const std::vector<HostPool::Piece>& pieces) {
   Bytes bytes = 0;
   for (const HostPool::Piece& piece : pieces) bytes += piece.bytes;

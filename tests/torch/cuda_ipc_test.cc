@@ -34,7 +34,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using version::SegmentFormat;
 
-constexpr Bytes kMiB = Bytes{1} << 20;
 constexpr Bytes kChunk = Bytes{64} << 10;
 constexpr c10::DeviceIndex kDevice = 3;
 

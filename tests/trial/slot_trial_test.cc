@@ -21,8 +21,6 @@ using testing::ElementsAre;
 using testing::Field;
 using testing::IsEmpty;
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 RankResult PlanOf(const std::string& script, const SlotJudge& judge) {
   RankPlannerOptions options;
   options.packing.work = kWorkPerSecond;

@@ -11,8 +11,6 @@
 namespace stalloc::planner {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-
 struct Planned {
   TracedRank traced;
   DevicePlan plan;

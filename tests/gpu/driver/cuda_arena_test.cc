@@ -19,9 +19,6 @@
 namespace stalloc {
 namespace {
 
-constexpr Bytes kMiB = Bytes{1} << 20;
-constexpr Bytes kGiB = Bytes{1} << 30;
-
 // What serves an exact trace. `limit`: bytes; 0: the device's.
 class ExactArena final : private ArenaListener {
  public:
