@@ -54,6 +54,7 @@ void DeviceRuntime::Impl::Judge(PlannedSpace* space, const IterationPeaks& all) 
                   .peaks = {peaks.live, peaks.held - not_its},
                   .native = would,
                   .other = exact ? peaks.live : would,
+                  .lived = native.at_least(),
                   .replaceable = parts.replaceable});
   }
   const bool serves = space != nullptr && space->has_plan() && !space->gave_up();

@@ -42,6 +42,8 @@ class NativeHeld {
   };
   // While it was watched, over all times.
   [[nodiscard]] Known known() const noexcept { return known_; }
+  // The most that lived in an iteration since caches were emptied: it would hold that, watched or not.
+  [[nodiscard]] Bytes at_least() const noexcept { return since_emptied_; }
 
  private:
   static constexpr int kFit = 12;  // iterations
@@ -54,7 +56,7 @@ class NativeHeld {
   NativeFeed feed_;
   std::atomic<bool> emptied_{false};      // at some time
   std::atomic<bool> emptied_now_{false};  // in this iteration
-  Bytes since_emptied_ = 0;               // the most that lived or was held in an iteration after that
+  Bytes since_emptied_ = 0;               // the most that lived, or was held, in an iteration after that
   Mutex emptying_;                        // guards the next two, and the order of the feed's figures
   Bytes before_emptied_ STALLOC_GUARDED_BY(emptying_) = 0;  // most, in this iteration before caches were emptied
   Bytes with_apart_ STALLOC_GUARDED_BY(emptying_) = 0;

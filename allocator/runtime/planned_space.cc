@@ -183,18 +183,19 @@ bool PlannedSpace::Judge(const Iteration& iteration) noexcept {
 
 PlannedSpace::Finding PlannedSpace::Look(const Iteration& iteration) noexcept {
   const IterationPeaks& peaks = iteration.peaks;
-  // On a free card the arena has grown instead of making its blocks wait: no sign of another run. Nor is what a card
-  // holds that was full.
+  // On a free card the arena has grown instead of making its blocks wait, and keeps what larger iterations needed: no
+  // sign of another run. Nor is what a card holds that was full.
   const Bytes mapped = arena_->mapped_bytes();
   const Bytes allowed = mapped > plan_.arena_bytes && !iteration.replaceable ? chunks_->MayHaveGrownTo() : 0;
+  const bool is_free = chunks_->is_card_free();
+  const Bytes lived = is_free ? std::max(peaks.live, iteration.lived) : peaks.live;
   const bool fills =
-      peaks.live >= peaks.held / 16 * 15 || peaks.held <= std::max(iteration.other, allowed) || chunks_->settles();
+      lived >= peaks.held / 16 * 15 || peaks.held <= std::max(iteration.other, allowed) || chunks_->settles();
   const Resemblance::Verdict likeness = resemblance_.OnIteration(iteration.totals, fills);
   PlanFit::Course course = resemblance_.full() ? PlanFit::Course::kAsPlanned : PlanFit::Course::kPartly;
   if (resemblance_.poor()) course = PlanFit::Course::kNot;
   // Where the run goes on as planned, the arena has grown for a larger iteration.
   const Bytes grown = course == PlanFit::Course::kNot ? 0 : mapped - std::min(mapped, plan_.arena_bytes);
-  const bool is_free = chunks_->is_card_free();
   const auto at_least = static_cast<Bytes>(static_cast<double>(peaks.live) * (is_free ? tuning::kLeastGrowth : 1));
   const Bytes anyway = std::max(at_least, allowed);
   const bool is_known = iteration.other != 0 && !chunks_->settles();

@@ -64,6 +64,7 @@ class PlannedSpace {
     IterationPeaks peaks;      // without what no plan could change
     Bytes native = 0;          // what PyTorch's allocator would hold for the same; 0: not known
     Bytes other = 0;           // what would be held without the plan: that, or what lives; 0: not known
+    Bytes lived = 0;           // the most, since caches were emptied; 0: not known
     bool replaceable = false;  // another plan can take its place
   };
   // At each iteration's begin. Gives the plan up when the run does not resemble it and fares no better with it, or has

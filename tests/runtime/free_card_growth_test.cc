@@ -233,6 +233,21 @@ TEST_P(FreeCardGrowthTest, TheArenaSoonHoldsWhatItNeedsAndNothingMovesOrWaits) {
   End();
 }
 
+// As a capture does, or a script after it has read its model: under Auto, where another plan could take this one's
+// place.
+TEST_P(FreeCardGrowthTest, AfterAnEmptiedCacheTheArenaHoldsSoonAgainWhatItNeeds) {
+  replaceable_ = true;
+  StartLoop(kind(), static_cast<std::uint64_t>(std::get<1>(GetParam())), 64 * kGiB);
+  IterateTo(20);
+  EXPECT_GT(runtime_->EmptyCache(), 0u);
+  IterateTo(kIterations);
+  Print();
+  ExpectNothingMoved(30, kChange);
+  ExpectNothingMoved(kChange + 10, kIterations);
+  EXPECT_LE(samples_.back().mapped - At(kIterations - 400).mapped, kind().is_steady ? kFewMappings : 10 * kFewMappings);
+  End();
+}
+
 INSTANTIATE_TEST_SUITE_P(Loops, FreeCardGrowthTest,
                          ::testing::Combine(::testing::ValuesIn(LoopKinds()), ::testing::Values(0, 6)),
                          [](const auto& tested) {
