@@ -1,4 +1,4 @@
-"""NCCL's collectives inside CUDA graphs, on tensors from outside and from inside the capture: every result is checked.
+"""NCCL's collectives inside CUDA graphs, on tensors made in the capture: every result is checked.
 
     torchrun --nproc_per_node 2 bench/graphs/captured_collectives.py
 
@@ -63,7 +63,7 @@ def expected(name: str, of: list[float], length: int, device: torch.device) -> t
 
 
 class Captured:
-    """Each collective once on a tensor from outside, and once on its double, made in the capture."""
+    """Each collective on two tensors of each size: a copy of what the program fills, and its double."""
 
     def __init__(self, device: torch.device, world: int) -> None:
         self.lengths = [mib * 2**20 // 4 for mib in options.mib]
@@ -84,14 +84,13 @@ class Captured:
             source.fill_(values[rank] + number)
         self.graph.replay()
 
-    def wrong(self, values: list[float]) -> dict[str, list[int]]:
-        counts: dict[str, list[int]] = {}
+    def count_wrong(self, values: list[float], counts: dict[str, list[int]]) -> None:
+        """Adds to the wrong results of each collective, and to how many there were."""
         for name, number, factor, result in self.results:
             right = expected(name, [factor * (v + number) for v in values], self.lengths[number], result.device)
             count = counts.setdefault(name, [0, 0])
             count[0] += int(not torch.equal(result, right))
             count[1] += 1
-        return counts
 
 
 def main() -> None:
@@ -114,9 +113,7 @@ def main() -> None:
             values = [float((q + 1) * (1 + replay % 7)) for q in range(world)]
             captured.replay(values, rank)
             eager = [torch.full((2**20 * (3 + replay % 5 + j),), -1.0, device=device) for j in range(4)]
-            for name, (wrong, of) in captured.wrong(values).items():
-                count = totals.setdefault(name, [0, 0])
-                totals[name] = [count[0] + wrong, count[1] + of]
+            captured.count_wrong(values, totals)
             del eager
         optimizer.step()
         optimizer.zero_grad()

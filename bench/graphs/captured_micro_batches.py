@@ -20,7 +20,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worth"))
 
+from models import MLP, Experts, Shape
 from occupied import occupy, parse_bytes
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -38,7 +40,8 @@ parser.add_argument("--card", type=parse_bytes, help="bytes that the GPU is to h
 options = parser.parse_args()
 
 VOCABULARY = 32000 if torch.cuda.is_available() else 64
-CHOSEN = 2  # experts a token
+HEADS = max(1, options.width // 128)
+SHAPE = Shape(options.layers, options.width, HEADS, HEADS, options.hidden, VOCABULARY, experts=options.experts)
 
 
 def rotated(x: torch.Tensor) -> torch.Tensor:
@@ -53,45 +56,14 @@ def rotated(x: torch.Tensor) -> torch.Tensor:
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.heads = max(1, options.width // 128)
         self.qkv = nn.Linear(options.width, 3 * options.width, bias=False)
         self.out = nn.Linear(options.width, options.width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, length, width = x.shape
-        query, key, value = self.qkv(x).view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = self.qkv(x).view(rows, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(rotated(query), rotated(key), value, is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(rows, length, width))
-
-
-class GatedLinear(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = nn.Linear(options.width, options.hidden, bias=False)
-        self.up = nn.Linear(options.width, options.hidden, bias=False)
-        self.down = nn.Linear(options.hidden, options.width, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
-class Experts(nn.Module):
-    """Each expert takes the tokens that weigh it most, as many as its capacity: no size depends on the data."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.router = nn.Linear(options.width, options.experts, bias=False)
-        self.experts = nn.ModuleList(GatedLinear() for _ in range(options.experts))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        tokens = x.reshape(-1, x.shape[-1])
-        capacity = max(1, CHOSEN * len(tokens) // options.experts)
-        weights, taken = self.router(tokens).float().softmax(-1).t().topk(capacity)
-        weights = weights.to(x.dtype)
-        result = torch.zeros_like(tokens)
-        for number, expert in enumerate(self.experts):
-            result.index_add_(0, taken[number], expert(tokens[taken[number]]) * weights[number][:, None])
-        return result.view_as(x)
 
 
 class Layer(nn.Module):
@@ -99,7 +71,7 @@ class Layer(nn.Module):
         super().__init__()
         self.norms = nn.ModuleList(nn.RMSNorm(options.width) for _ in range(2))
         self.attention = Attention()
-        self.inner = Experts() if options.experts else GatedLinear()
+        self.inner = Experts(SHAPE, options.experts) if options.experts else MLP(SHAPE)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.attention(self.norms[0](x))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,9 +21,7 @@ class JsonWriter : public BasicJsonWriter<std::string> {
   // Arrays: of values, of lists, of what `number` finds of each row, and of objects whose fields `write` writes.
   template <typename Values>
   void List(std::string_view key, const Values& values) {
-    BeginArray(key);
-    for (const auto& value : values) Value(value);
-    EndArray();
+    Column(key, values, std::identity());
   }
   template <typename Rows, typename Values>
   void Lists(std::string_view key, const Rows& rows, const Values& values) {
