@@ -342,19 +342,24 @@ def test_all_layers_are_recomputed_by_hand() -> None:
     assert len(json.loads(done.out.splitlines()[-1].removeprefix("RESULT "))["seconds"]) == 2
 
 
+def toy_row(build: Path, directory: Path, program: str, *words: str) -> tuple[dict[str, Any], str]:
+    """The row that worth.py makes of a toy program on the CPU, and what it prints."""
+    result = directory / "worth.json"
+    toy = ["--size", "toy", "--device", "cpu", "--attempts", "1", "--json", str(result)]
+    environment = {"STALLOC_LIB_PATH": str(build)}
+    done = run_python(str(WORTH / "worth.py"), program, *toy, *words, environment=environment).good()
+    (row,) = json.loads(result.read_text())["rows"]
+    return row, done.out
+
+
 @pytest.mark.slow
 def test_a_program_that_captures_nothing_has_no_row_with_graphs(build: Path, tmp_path: Path) -> None:
     """As on a CPU: both of its traces are of the same way."""
-    words = ["captured", "--size", "toy", "--device", "cpu", "--card", "80M", "--attempts", "1", "--steps", "4"]
-    result = tmp_path / "worth.json"
-    done = run_python(
-        *(str(WORTH / "worth.py"), *words, "--json", str(result), "--allocators", "stalloc", "stalloc-graphs"),
-        environment={"STALLOC_LIB_PATH": str(build)},
-    ).good()
-    (row,) = json.loads(result.read_text())["rows"]
+    contenders = ["stalloc", "stalloc-graphs"]
+    row, out = toy_row(build, tmp_path, "captured", "--card", "80M", "--steps", "4", "--allocators", *contenders)
     assert row["allocators"]["stalloc"]["best"]
     assert row["allocators"]["stalloc-graphs"] == {"attempts": [], "best": None}
-    assert "neither has a captured graph" in done.out
+    assert "neither has a captured graph" in out
 
 
 def test_a_choice_with_graphs_is_another_configuration(tmp_path: Path) -> None:
@@ -382,29 +387,19 @@ def test_a_choice_with_graphs_is_another_configuration(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_toy_row_is_made_by_hand_on_a_cpu(build: Path, tmp_path: Path) -> None:
     contenders = ["hand-native", "hand-expandable", "budget", "stalloc", "stalloc-offload"]
-    words = ["lora", "--size", "toy", "--device", "cpu", "--card", "80M", "--attempts", "1", "--steps", "4"]
-    result = tmp_path / "worth.json"
-    done = run_python(
-        *(str(WORTH / "worth.py"), *words, "--json", str(result), "--budget-s", "500", "--allocators", *contenders),
-        environment={"STALLOC_LIB_PATH": str(build)},
-    ).good()
-    (row,) = json.loads(result.read_text())["rows"]
+    words = ["--card", "80M", "--steps", "4", "--budget-s", "500", "--allocators", *contenders]
+    row, out = toy_row(build, tmp_path, "lora", *words)
     found = row["allocators"]
     assert {name: one["micro_batch"] for name, one in found.items() if name != "stalloc-offload"} | {"stalloc": 4} == {
         **dict.fromkeys(contenders[:4], 4)
     }, "all rows of a step run"
     assert found["budget"]["best"] == "4, activation budget 0.5"
-    assert "| over by hand |" in done.out
+    assert "| over by hand |" in out
 
 
 @pytest.mark.slow
 def test_a_toy_row_is_made_on_a_cpu(build: Path, tmp_path: Path) -> None:
-    words = ["rollout", "--size", "toy", "--device", "cpu", "--card", "8M", "--attempts", "1", "--rounds", "1"]
-    result = tmp_path / "worth.json"
-    run_python(
-        str(WORTH / "worth.py"), *words, "--json", str(result), environment={"STALLOC_LIB_PATH": str(build)}
-    ).good()
-    (row,) = json.loads(result.read_text())["rows"]
+    row, _ = toy_row(build, tmp_path, "rollout", "--card", "8M", "--rounds", "1")
     assert all(found["best"] for found in row["allocators"].values())
     ours = row["allocators"]["stalloc"]
     assert len(ours["seconds"]) == 16, "two runs of eight steps that count"
