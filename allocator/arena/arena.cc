@@ -58,6 +58,11 @@ Arena::~Arena() {
   (void)driver_.ReleaseReservation(base_, reserved_bytes_);
 }
 
+void Arena::SetChunkBytes(Bytes bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  chunk_bytes_.store(RoundUp(std::max<Bytes>(bytes, 1), driver_.Granularity()), std::memory_order_relaxed);
+}
+
 DriverStatus Arena::GrowTo(Bytes bytes, Bytes chunk_bytes) noexcept {
   if (bytes > borrow_begin_) {
     return {DriverCode::kInvalid, 0, "Arena::GrowTo"};
@@ -69,7 +74,7 @@ DriverStatus Arena::GrowTo(Bytes bytes, Bytes chunk_bytes) noexcept {
     return {};
   }
   std::vector<Chunk> added;
-  const DriverStatus status = MapRange(begin, end, chunk_bytes > 0 ? chunk_bytes : chunk_bytes_, &added);
+  const DriverStatus status = MapRange(begin, end, chunk_bytes > 0 ? chunk_bytes : this->chunk_bytes(), &added);
   return Commit(status, added);
 }
 
@@ -91,12 +96,12 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
       break;
     }
     if (chunk.offset > position) {
-      status = MapRange(position, chunk.offset, chunk_bytes_, &added);
+      status = MapRange(position, chunk.offset, chunk_bytes(), &added);
     }
     position = std::max(position, chunk.offset + chunk.bytes);
   }
   if (status.ok() && position < end) {
-    status = MapRange(position, end, chunk_bytes_, &added);
+    status = MapRange(position, end, chunk_bytes(), &added);
   }
   return Commit(status, added);
 }
@@ -249,10 +254,11 @@ std::vector<Arena::Chunk> Arena::Take(std::span<const Range> from) noexcept {
 
 std::vector<Arena::Chunk> Arena::Parts(std::span<const Range> ranges, Bytes bytes) const {
   std::vector<Chunk> parts;
+  const Bytes unit = chunk_bytes();
   for (const Range& range : ranges) {
     Offset at = range.offset;
     for (const Offset end = at + std::min(range.bytes, bytes); at < end;) {
-      const Offset next = std::min(end, at / chunk_bytes_ * chunk_bytes_ + chunk_bytes_);
+      const Offset next = std::min(end, at / unit * unit + unit);
       parts.push_back({at, next - at, kNone});
       bytes -= next - at;
       at = next;

@@ -111,7 +111,10 @@ class Arena {
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return reserved_bytes_; }
   // Above it there is no memory but what is or was borrowed; reserved_bytes() where none can be.
   [[nodiscard]] Offset borrow_begin() const noexcept { return borrow_begin_; }
-  [[nodiscard]] Bytes chunk_bytes() const noexcept { return chunk_bytes_; }
+  [[nodiscard]] Bytes granularity() const noexcept { return driver_.Granularity(); }
+  [[nodiscard]] Bytes chunk_bytes() const noexcept { return chunk_bytes_.load(std::memory_order_relaxed); }
+  // Of what is mapped from now on; rounded up to the driver's granularity.
+  void SetChunkBytes(Bytes bytes) noexcept;
   // Physical bytes held. Equal to mapped_end() as long as there are no holes.
   [[nodiscard]] Bytes mapped_bytes() const noexcept { return mapped_bytes_.load(std::memory_order_acquire); }
   // End of the topmost chunk below borrow_begin().
@@ -177,7 +180,7 @@ class Arena {
   VmmDriver& driver_;
   const Address base_;
   const Bytes reserved_bytes_;
-  const Bytes chunk_bytes_;
+  std::atomic<Bytes> chunk_bytes_;  // written under mutex_
   const Offset borrow_begin_;
   mutable std::mutex mutex_;
   std::vector<Chunk> chunks_;            // ascending, disjoint; guarded by mutex_

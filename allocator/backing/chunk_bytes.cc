@@ -21,18 +21,26 @@ Bytes Part(Bytes arena_bytes, Bytes parts) {
 
 }  // namespace
 
-Bytes ChunkBytesOf(const DevicePlan& plan) {
+Bytes ChunkBytesOf(const DevicePlan& plan, Bytes left) {
   const Bytes fine = Part(plan.arena_bytes, kFineParts);
+  if (left >= plan.arena_bytes / kPlentyParts) {
+    return std::max(fine, std::min(kCoarseBytes, Part(plan.arena_bytes, kCoarseParts)));
+  }
   const auto varies = [](const Script& script) { return std::ranges::any_of(script.entries, IsVaryingEntry); };
   if (std::ranges::none_of(plan.cycle, varies)) return fine;
   return std::max(fine, std::min(kMovedBytes, Part(plan.arena_bytes, kRestingParts)));
+}
+
+Bytes SmallChunkBytes(const DevicePlan& plan, const Arena& arena) {
+  if (plan.arena_bytes == 0) return arena.chunk_bytes();
+  return std::min(arena.chunk_bytes(), RoundUp(std::max<Bytes>(ChunkBytesOf(plan), 1), arena.granularity()));
 }
 
 Bytes ChunkBytesWithoutPlan(Bytes device_bytes) { return Part(device_bytes, kFinestParts); }
 
 DriverStatus MapPlan(Arena& arena, const DevicePlan& plan) noexcept {
   const Bytes resting = Part(plan.arena_bytes, kRestingParts);
-  if (resting <= arena.chunk_bytes()) return arena.GrowTo(plan.arena_bytes);
+  if (resting <= SmallChunkBytes(plan, arena)) return arena.GrowTo(plan.arena_bytes);
   const SlotUses uses(plan, resting);
   const std::vector<GranuleRange> gaps = Outside(PlacesThatStay(plan), WholeGranules(plan.arena_bytes));
   const auto has_gap = [&](Offset at) {

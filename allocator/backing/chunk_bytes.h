@@ -8,7 +8,11 @@
 
 namespace stalloc {
 
-[[nodiscard]] Bytes ChunkBytesOf(const DevicePlan& plan);
+// `left`: what the device has for others once the plan is mapped. Where that is plenty, chunks are large.
+[[nodiscard]] Bytes ChunkBytesOf(const DevicePlan& plan, Bytes left = 0);
+
+// Of the arena's chunks once the device is full: what they are without plenty, or now if that is less.
+[[nodiscard]] Bytes SmallChunkBytes(const DevicePlan& plan, const Arena& arena);
 
 // For an arena whose height nobody knows: small, since what lies idle between blocks that stay is given back by the
 // chunk.

@@ -52,6 +52,11 @@ class FreeMemory {
   // As it was last known; from any thread.
   [[nodiscard]] bool is_free() const noexcept { return free_.load(std::memory_order_relaxed); }
 
+  // Of what is free, others need none of so much. `keep`: as for the constructor.
+  [[nodiscard]] static Bytes Left(const MemoryInfo& device, Bytes keep) noexcept {
+    return device.free - std::min(device.free, Kept(device, keep));
+  }
+
  private:
   template <typename MayHold>
   [[nodiscard]] bool Query(Bytes bytes, MayHold&& may_hold) noexcept {
@@ -59,15 +64,15 @@ class FreeMemory {
     queried_ = true;
     MemoryInfo device;
     if (!driver_.GetMemoryInfo(&device).ok()) return false;
-    const Bytes keep = keep_ != kDefaultKeep ? keep_ : DefaultKeep(device.total);
+    const Bytes keep = Kept(device, keep_);
     const Bytes beyond = is_free() ? 0 : keep;  // that has to be left before it counts as free again
     const bool has = device.free >= keep + beyond + bytes && may_hold(bytes + beyond);
     free_.store(has, std::memory_order_relaxed);
     left_ = has ? std::max(bytes, (device.free - keep) / tuning::kStepParts) : 0;
     return has;
   }
-  static Bytes DefaultKeep(Bytes total) noexcept {
-    return std::max(tuning::kKeptFreeBytes, total / tuning::kKeptFreeParts);
+  static Bytes Kept(const MemoryInfo& device, Bytes keep) noexcept {
+    return keep != kDefaultKeep ? keep : std::max(tuning::kKeptFreeBytes, device.total / tuning::kKeptFreeParts);
   }
 
   VmmDriver& driver_;

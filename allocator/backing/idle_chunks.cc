@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "allocator/backing/chunk_bytes.h"
 #include "allocator/base/clock.h"
 #include "allocator/base/mutex.h"
 
@@ -44,7 +45,9 @@ IdleChunks::IdleChunks(VmmDriver& driver, StreamFence* fence, Arena& arena, Plan
       others_(plan.predicted.expandable_bytes),
       plan_end_(std::max(RoundUp(plan.arena_bytes, driver.Granularity()), arena.mapped_end())),
       moves_(engine.VariesMostly()),
-      uses_(plan, arena.chunk_bytes()),
+      small_(SmallChunkBytes(plan, arena)),
+      has_large_(arena.chunk_bytes() > small_),
+      uses_(plan, small_),
       free_(driver, keep_free),
       end_(plan_end_),
       most_(plan_end_) {
@@ -62,18 +65,17 @@ auto IdleChunks::ChangeArena(Change&& change) noexcept {
 
 Bytes IdleChunks::GiveBack(std::uint64_t since) noexcept {
   const LockGuard lock(mutex_);
-  return GiveBackIdle(since);
+  return GiveBackIdle(arena_.Chunks(), since);
 }
 
 Bytes IdleChunks::TryGiveBack() noexcept {
   if (!mutex_.try_lock()) return 0;
-  const Bytes released = GiveBackIdle(kNow);
+  const Bytes released = GiveBackIdle(arena_.Chunks(), kNow);
   mutex_.unlock();
   return released;
 }
 
-Bytes IdleChunks::GiveBackIdle(std::uint64_t since) noexcept {
-  std::vector<Arena::Range> chunks = arena_.Chunks();
+Bytes IdleChunks::GiveBackIdle(std::vector<Arena::Range> chunks, std::uint64_t since) noexcept {
   if (chunks.empty()) return 0;
   engine_.AwaitOtherDevices();
   std::erase_if(chunks, [&](const Arena::Range& chunk) {
@@ -119,11 +121,11 @@ bool IdleChunks::EnsureBacked(Offset offset, Bytes bytes, std::uint64_t now, Gro
   const Arena::Range range{offset, bytes};
   const Bytes missing = Missing(range).bytes;
   if (missing == 0) return true;  // another thread has just brought it back
-  // What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
-  if (missing <= Spare() && BackByMapping(range)) return true;
+  if (BackBySpare(range)) return true;
   if (growth == Growth::kSpare) return false;
   const bool may_grow = growth == Growth::kAllowed;
   if (may_grow && MayGrow(missing, engine_.Stats().peak_live_bytes) && Grow(range, missing)) return true;
+  if (may_grow && !free_.is_free() && UseSmallChunks() && BackBySpare(range)) return true;
   if (may_grow && MayGrowOnFullCard(missing) && BackByMapping(range)) return true;
   if (MayMove()) MoveInto(range, now, false);
   const Bytes still_missing = Missing(range).bytes;
@@ -163,12 +165,14 @@ void IdleChunks::TryAgain() noexcept {
   const LockGuard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
   free_.QueryAgain();
+  if (!MayHold(plan_end_ / tuning::kPlentyParts)) (void)UseSmallChunks();
 }
 
 void IdleChunks::BeginIteration() noexcept {
   const LockGuard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
   if (!free_.is_free()) {
+    (void)UseSmallChunks();
     moved_while_full_ = counts_.move_nanoseconds;
     was_full_.store(true, std::memory_order_relaxed);
     settles_.store(tuning::kSettlingIterations, std::memory_order_relaxed);
@@ -178,6 +182,23 @@ void IdleChunks::BeginIteration() noexcept {
   free_.AskNow([this](Bytes bytes) { return MayHold(bytes); });
   begins_[iterations_++ % begins_.size()] = engine_.NewStamp();
   if (plan_end_ > 0 && iterations_ > begins_.size()) ReleaseSurplus();
+}
+
+// What the cycle uses and nobody has now goes back, and comes again in small chunks.
+bool IdleChunks::UseSmallChunks() noexcept {
+  if (!has_large_) return false;
+  arena_.SetChunkBytes(small_);
+  std::vector<Arena::Range> large = arena_.Chunks();
+  std::erase_if(large, [&](const Arena::Range& chunk) {
+    mutex_.AssertHeld();
+    const bool stays = chunk.offset < plan_end_ && UntilDue(chunk, uses_.cycle_begin()) == SlotUses::kNever;
+    return chunk.bytes <= small_ || stays;
+  });
+  const Bytes bytes = Sum(large);
+  const Bytes released = GiveBackIdle(std::move(large), kNow);
+  has_large_ = released < bytes;
+  if (released > 0) too_much_.store(kNothingFailed, std::memory_order_relaxed);
+  return released > 0;
 }
 
 // The highest chunks first. Nothing waits.
@@ -205,6 +226,11 @@ bool IdleChunks::MayGrowOnFullCard(Bytes more) const noexcept {
   MemoryInfo info;
   if (!driver_.GetMemoryInfo(&info).ok()) return false;
   return info.free >= more + std::min(tuning::kDriversBytes, info.total / tuning::kDriversParts);
+}
+
+// What went back to the device may come again: as long as no more is held than before, mapping is the cheaper way.
+bool IdleChunks::BackBySpare(const Arena::Range& range) noexcept {
+  return Missing(range).bytes <= Spare() && BackByMapping(range);
 }
 
 bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
@@ -326,7 +352,7 @@ Arena::Range IdleChunks::Missing(const Arena::Range& range) const noexcept {
 
 // Requests until a slot in the range is due.
 std::uint64_t IdleChunks::UntilDue(const Arena::Range& range, std::uint64_t now) const noexcept {
-  const Bytes part = arena_.chunk_bytes();
+  const Bytes part = small_;
   std::uint64_t until = SlotUses::kNever;
   for (Offset at = range.offset / part; at * part < EndOf(range); ++at) {
     until = std::min(until, uses_.UntilDue(at, now));
@@ -341,7 +367,7 @@ std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::
   for (const Arena::Range& chunk : arena_.Chunks()) {
     if (Touch(chunk, but)) continue;
     const std::uint64_t until = UntilDue(chunk, now);
-    movable.push_back({chunk, until == SlotUses::kNever && chunk.bytes > arena_.chunk_bytes() ? 0 : until});
+    movable.push_back({chunk, until == SlotUses::kNever && chunk.bytes > small_ ? 0 : until});
   }
   std::ranges::sort(movable, std::ranges::greater{},
                     [](const Part& part) { return std::pair(part.until_due, part.range.offset); });

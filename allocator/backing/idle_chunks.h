@@ -94,8 +94,8 @@ class IdleChunks final : public ArenaBacking {
   void TakenByOthers(Bytes bytes) noexcept;
   // What could not be mapped may be tried again: a cache was emptied, a limit is another.
   void TryAgain() noexcept;
-  // The same; and of what is mapped beyond the bound of MayGrow a few chunks go back, which iterations left idle and
-  // the device is done with.
+  // The same; on a full card chunks become small; of what is mapped beyond the bound of MayGrow a few go back, which
+  // iterations left idle and the device is done with.
   void BeginIteration() noexcept;
   // Nothing of the plan's height is mapped yet. On a free card all of it is now; what is not comes with the requests.
   void MapAhead() noexcept;
@@ -137,7 +137,7 @@ class IdleChunks final : public ArenaBacking {
   };
 
   // All of them REQUIRE: mutex_ is held.
-  Bytes GiveBackIdle(std::uint64_t since) noexcept STALLOC_REQUIRES(mutex_);
+  Bytes GiveBackIdle(std::vector<Arena::Range> chunks, std::uint64_t since) noexcept STALLOC_REQUIRES(mutex_);
   template <typename Change>
   auto ChangeArena(Change&& change) noexcept STALLOC_REQUIRES(mutex_);  // the listener is notified of it
   [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
@@ -158,6 +158,9 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] bool MayHaveToMove() const noexcept;      // no lock is needed
   [[nodiscard]] bool MayHold(Bytes more) const noexcept;  // no lock is needed
   void ReleaseSurplus() noexcept STALLOC_REQUIRES(mutex_);
+  // README, Chunks of a plan's arena: the card is full. True when memory went back for that.
+  bool UseSmallChunks() noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool BackBySpare(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool BackByMapping(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] std::uint64_t Done() noexcept
       STALLOC_REQUIRES(mutex_);  // stamp: what the device is known to be done with
@@ -189,7 +192,9 @@ class IdleChunks final : public ArenaBacking {
   std::atomic<ArenaListener*> listener_{nullptr};
   static constexpr Bytes kNothingFailed = ~Bytes{0};
   std::atomic<bool> moves_;                      // a chunk has moved, or will
-  const SlotUses uses_;                          // of chunks
+  const Bytes small_;                            // a chunk, on a full card
+  bool has_large_ STALLOC_GUARDED_BY(mutex_);    // chunks, since the card was free
+  const SlotUses uses_;                          // of small chunks
   std::atomic<Bytes> too_much_{kNothingFailed};  // so much could not be mapped in this iteration; the driver is dear
   mutable Mutex mutex_;
   FreeMemory free_;  // guarded by mutex_, but for is_free()

@@ -9,10 +9,13 @@
 namespace stalloc::tuning {
 
 // Of an arena, such a part is a chunk (a power of two of bytes).
-inline constexpr Bytes kFineParts = 8192;             // as it grows: what idles in parts of chunks is lost to others
-inline constexpr Bytes kFinestParts = 65536;          // of a device, where no plan says how high the arena will be
-inline constexpr Bytes kRestingParts = 1024;          // under what never moves: few handles for who maps them
-inline constexpr Bytes kMovedBytes = Bytes{4} << 20;  // so large at least where sizes vary: a move costs by the chunk
+inline constexpr Bytes kFineParts = 8192;               // as it grows: what idles in parts of chunks is lost to others
+inline constexpr Bytes kFinestParts = 65536;            // of a device, where no plan says how high the arena will be
+inline constexpr Bytes kRestingParts = 1024;            // under what never moves: few handles for who maps them
+inline constexpr Bytes kMovedBytes = Bytes{4} << 20;    // so large at least where sizes vary: a move costs by the chunk
+inline constexpr Bytes kCoarseParts = 512;              // where the device has plenty left: a call costs by the chunk
+inline constexpr Bytes kCoarseBytes = Bytes{32} << 20;  // but no larger for that
+inline constexpr Bytes kPlentyParts = 2;                // plenty is such a part of the arena
 
 // A card is free while it has so much left (README, A free card and a full one): the larger of the two.
 inline constexpr Bytes kKeptFreeBytes = Bytes{1} << 30;

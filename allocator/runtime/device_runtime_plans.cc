@@ -85,6 +85,7 @@ std::unique_ptr<PlannedSpace> DeviceRuntime::Impl::BuildSpace(const DevicePlan& 
 // It will serve.
 void DeviceRuntime::Impl::Announce(PlannedSpace& space) {
   space.SetListener(this);
+  if (held_limit.load(std::memory_order_relaxed) != 0 && spaces.Serving() != nullptr) space.TryAgain();
   if (parts.reports != nullptr) entries.Publish(std::make_unique<PlanEntries>(space.plan()));
   if (watch != nullptr) watch->watch().SetArena(space.arena().base(), space.arena().reserved_bytes());
 }

@@ -105,9 +105,11 @@ std::unique_ptr<PlannedSpace> PlannedSpace::Create(VmmDriver& driver, StreamFenc
 
 bool PlannedSpace::MapArena(VmmDriver& driver, const Options& chosen, std::string* why) {
   MemoryInfo info;
-  if (!driver.GetMemoryInfo(&info).ok()) info.total = 0;
+  if (!driver.GetMemoryInfo(&info).ok()) info = {};
   const Bytes reserve = ReserveBytes(info.total, plan_.arena_bytes, chosen);
-  Bytes chunk = has_plan_ ? ChunkBytesOf(plan_) : ChunkBytesWithoutPlan(info.total);
+  const Bytes free = FreeMemory::Left(info, chosen.keep_free);
+  const Bytes left = free - std::min(free, plan_.arena_bytes);
+  Bytes chunk = has_plan_ ? ChunkBytesOf(plan_, left) : ChunkBytesWithoutPlan(info.total);
   if (chosen.exact) chunk = driver.Granularity();
   DriverStatus status;
   const bool shares = has_plan_ && chosen.dynamic && chosen.graphs != nullptr;

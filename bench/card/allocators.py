@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -70,7 +71,8 @@ class Allocators:
         mode = self._chosen.mode if allocator == "stalloc" else allocator
         with self._own_run(mode) as run:
             more = {} if run is None else {"STALLOC_MODEL_INFO_PATH": str(run)}
-            with self._process(mode, more, card=card, turns=turns, limit_s=limit_s) as process:
+            core = max(os.sched_getaffinity(0)) if getattr(self._chosen, "one_core", False) else None
+            with self._process(mode, more, card=card, core=core, turns=turns, limit_s=limit_s) as process:
                 yield process
 
     @contextmanager
@@ -95,6 +97,7 @@ class Allocators:
         *,
         steps: Optional[int] = None,
         card: Optional[int] = None,
+        core: Optional[int] = None,
         turns: bool = False,
         limit_s: Optional[float] = None,
     ) -> Iterator[ProgramProcess]:
@@ -102,6 +105,7 @@ class Allocators:
         options = ["--steps", str(chosen.steps if steps is None else steps)]
         options += ["--optimizer-steps", str(chosen.optimizer_steps), "--warm-up", str(chosen.warm_up)]
         options += [] if card is None else ["--card", str(card)]
+        options += [] if core is None else ["--core", str(core)]
         process = ProgramProcess(
             self._modes.launcher(mode),
             options,

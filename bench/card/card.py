@@ -28,6 +28,7 @@ OF_CARD = (90.0, 95.0, 97.0, 98.0, 99.0, 99.5)
 EXAMPLES = """examples:
   python bench/card/card.py step --steps 60 --json step.json -- train.py --batch 8
   python bench/card/card.py step --alone --steps 110 -- train.py          # with seconds to step 100
+  python bench/card/card.py step --one-core --steps 100 -- train.py       # where the host bounds the steps
   python bench/card/card.py step --mode auto -- -m package.train --layers 4
   python bench/card/card.py step --device cpu --steps 20 -- examples/plain_loop.py
   python bench/card/card.py least --steps 40 --json least.json -- train.py
@@ -45,6 +46,11 @@ def parse_arguments() -> argparse.Namespace:
     step = _subparser(figures, "step", "steps on a free card", steps=60)
     step.add_argument(
         "--alone", action="store_true", help="run one process after the other, and print the seconds to step 100"
+    )
+    step.add_argument(
+        "--one-core",
+        action="store_true",
+        help="run the programs' threads of all processes on one core of the host, so that none has a faster one",
     )
     smallest = _subparser(figures, "least", "the least memory, by capping the GPU", steps=40)
     smallest.add_argument(

@@ -52,6 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--optimizer-steps", type=int, default=1, help="optimizer steps that make one step")
     parser.add_argument("--warm-up", type=int, default=10, help="stalloc's counters are read after N steps, too")
     parser.add_argument("--card", type=int, metavar="BYTES", help="occupy the rest of the GPU; the context is included")
+    parser.add_argument("--core", type=int, metavar="N", help="the program's threads run on this core of the host")
     parser.add_argument("program", nargs="+", help="a script, or -m and a module, with its arguments, after --")
     return parser.parse_args()
 
@@ -229,6 +230,8 @@ def main() -> int:
         occupy_rest(chosen.card)
     if chosen.turns is not None:
         os.set_inheritable(chosen.turns, False)
+    if chosen.core is not None:
+        os.sched_setaffinity(0, {chosen.core})  # of this thread, and of those that it starts
     file = opened(chosen.report)
     steps = Steps(chosen, lambda event: print(json.dumps(event), file=file, flush=True))
     print(json.dumps({"event": "ready"}), file=file, flush=True)

@@ -28,6 +28,16 @@ TEST(ChunkBytesOfTest, AnEightThousandthOfTheArenaAndWhereSizesVaryNoLessThanFou
   EXPECT_EQ(bytes(3 * kGiB, EntryClass::kDynamic), 2 * kMiB) << "a 1024th at most";
 }
 
+TEST(ChunkBytesOfTest, WhereTheDeviceHasHalfAsMuchLeftAFiveHundredthUpTo32MiB) {
+  const auto bytes = [](Bytes height, Bytes left) {
+    return ChunkBytesOf(PlanOfHeight(height, EntryClass::kDynamic), left);
+  };
+  EXPECT_EQ(bytes(8 * kGiB, 4 * kGiB), 16 * kMiB);
+  EXPECT_EQ(bytes(8 * kGiB, 4 * kGiB - 1), 4 * kMiB);
+  EXPECT_EQ(bytes(70 * kGiB, 40 * kGiB), 32 * kMiB);
+  EXPECT_EQ(bytes(600 * kGiB, 400 * kGiB), 64 * kMiB) << "an 8192nd is more";
+}
+
 // Weights in the lower half; in the upper one what comes and goes.
 class MapPlanTest : public testing::Test {
  protected:

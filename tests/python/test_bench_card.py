@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -390,6 +391,21 @@ def test_the_second_start_under_auto_is_measured(build: Path, program: Path, tmp
     run = json.loads(results.read_text())["runs"]["stalloc"]
     assert run["stalloc"]["at_end"]["plan_loaded"]
     assert run["end_of_step_seconds"] == sorted(run["end_of_step_seconds"])
+
+
+def test_threads_of_all_processes_share_a_core(build: Path, tmp_path: Path) -> None:
+    program = tmp_path / "cores.py"
+    program.write_text(
+        "import os, sys, threading\n"
+        f"exec({PROGRAM!r})\n"
+        "thread = threading.Thread(target=lambda: print('cores', *os.sched_getaffinity(0)))\n"
+        "thread.start(); thread.join()\n"
+    )
+    kept = tmp_path / "kept"
+    options = ["--device", "cpu", "--steps", "8", "--warm-up", "2", "--allocators", "native", "expandable"]
+    run_card(build, "step", "--one-core", *options, "--directory", str(kept), "--", str(program), "6").good()
+    cores = [line for log in kept.glob("*.log") for line in log.read_text().splitlines() if line.startswith("cores")]
+    assert cores == [f"cores {max(os.sched_getaffinity(0))}"] * 2
 
 
 def test_a_program_that_fails_is_named_with_what_it_said(build: Path, program: Path) -> None:

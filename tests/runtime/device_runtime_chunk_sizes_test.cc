@@ -74,6 +74,102 @@ TEST_F(ChunkSizesTest, WhatMovesComesBackAndWhatStaysDoesNotMove) {
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
+// The device has much more at first.
+class PlentyTest : public ChunkSizesTest {
+ protected:
+  static constexpr Bytes kDevice = 8 * kGiB;
+  static constexpr Bytes kCoarse = kMiB;
+  static constexpr Bytes kFine = 64 * kKiB;
+  static constexpr Bytes kResting = 512 * kKiB;
+
+  void SetUp() override {
+    Start(WeightsAndFourSlots(), kDevice, kPage, &fence_, /*dynamic=*/true);
+    ExpectChunks(kCoarse);
+  }
+  // Of the cycle; weights have their own.
+  void ExpectChunks(Bytes bytes) {
+    EXPECT_EQ(ChunksFrom(0, kHeight / 2, kResting), kHeight / 2 / kResting);
+    EXPECT_EQ(ChunksFrom(kHeight / 2, kHeight, bytes), kHeight / 2 / bytes);
+  }
+  void FillDevice() {
+    MemoryInfo info;
+    ASSERT_TRUE(driver_->GetMemoryInfo(&info).ok());
+    PhysicalHandle handle = 0;
+    ASSERT_TRUE(driver_->Create(info.free, &handle).ok());
+  }
+  // Where nothing is in the way the slots lie as planned.
+  void FillSlots() {
+    std::array<void*, 4> slots{};
+    for (void*& slot : slots) slot = Filled(kSlot, 's');
+    for (void* const slot : slots) Drop(slot, kSlot, 's');
+    Iteration();
+  }
+
+  InstantFence fence_;
+};
+
+TEST_F(PlentyTest, OnceTheCardIsFullIdleMemoryComesAgainInSmallChunks) {
+  weights_ = Filled(kHeight / 2, 'w');
+  Iteration();
+  FillDevice();
+  std::array<void*, 4> slots{};
+  for (void*& slot : slots) slot = Filled(kSlot, 's');
+  void* const more = Allocate(kHeight / 64);
+  EXPECT_FALSE(runtime_->Owns(more)) << "the card is full";
+  ExpectChunks(kCoarse);
+  runtime_->Free(more);
+  Drop(slots[1], kSlot, 's');
+  Drop(slots[3], kSlot, 's');
+  void* const large = Filled(2 * kSlot, 'l');
+  EXPECT_EQ(ChunksFrom(0, 2 * kHeight, kCoarse), 2 * kSlot / kCoarse) << "under the first and the third";
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  Drop(large, 2 * kSlot, 'l');
+  Drop(slots[0], kSlot, 's');
+  Drop(slots[2], kSlot, 's');
+  Iteration();
+  FillSlots();
+  ExpectChunks(kFine);
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight);
+  Drop(weights_, kHeight / 2, 'w');
+  EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
+}
+
+TEST_F(PlentyTest, WhileAStreamIsCapturedTheyStay) {
+  weights_ = Filled(kHeight / 2, 'w');
+  Iteration();
+  FillDevice();
+  device_->SetCapturing(true);
+  void* const first = Filled(kSlot, 'a');
+  void* const large = Allocate(kHeight);
+  EXPECT_FALSE(runtime_->Owns(large));
+  ExpectChunks(kCoarse);
+  device_->SetCapturing(false);
+  Drop(first, kSlot, 'a');
+  runtime_->Free(large);
+  Iteration();
+  FillSlots();
+  ExpectChunks(kFine);
+  Drop(weights_, kHeight / 2, 'w');
+}
+
+TEST_F(PlentyTest, ALimitThatLeavesLittleMakesThemSmallAtOnce) {
+  runtime_->SetHeldLimit(kHeight + kHeight / 4);
+  weights_ = Filled(kHeight / 2, 'w');
+  Iteration();
+  FillSlots();
+  ExpectChunks(kFine);
+  Drop(weights_, kHeight / 2, 'w');
+}
+
+TEST_F(PlentyTest, ALimitThatLeavesMuchDoesNot) {
+  runtime_->SetHeldLimit(2 * kHeight);
+  weights_ = Filled(kHeight / 2, 'w');
+  Iteration();
+  FillSlots();
+  ExpectChunks(kCoarse);
+  Drop(weights_, kHeight / 2, 'w');
+}
+
 // The arena has outgrown its plan, and half of the plan's slots move to one block and back in every iteration.
 class MovesInEveryIterationTest : public ChunkSizesTest {
  protected:
@@ -88,6 +184,8 @@ class MovesInEveryIterationTest : public ChunkSizesTest {
     for (void*& slot : slots) slot = Allocate(kSlot);
     stays_ = Allocate(kStays);
     for (void* const slot : slots) runtime_->Free(slot);
+    Iteration();
+    Move();
     Iteration();
     ASSERT_GE(runtime_->Stats().arena_bytes, kHeight + kStays);
   }

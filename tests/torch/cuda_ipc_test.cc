@@ -243,8 +243,8 @@ TEST_F(CudaIpcTest, MemoryThatTheDeviceDoesNotExportIsRefused) {
 }
 
 TEST_F(CudaIpcTest, ABlockInChunksOfSeveralSizesIsRefused) {
-  driver_ = HostDriver::Create({.capacity = 0, .granularity = 4096});
-  constexpr Bytes kAll = 64 * kMiB + 12288;  // the last chunk has the remainder
+  driver_ = HostDriver::Create({.capacity = 128 * kMiB, .granularity = 4096});  // which has little to spare
+  constexpr Bytes kAll = 64 * kMiB + 12288;                                     // the last chunk has the remainder
   const auto runtime = Serve({kAll});
   void* const block = runtime->Allocate(kAll, 0, Origin::kProgram);
   ASSERT_TRUE(runtime->Owns(block));
