@@ -142,7 +142,6 @@ def test_megatron_leaves_its_coordinates_beside_a_trace_and_checks_those_of_a_pl
 def test_under_auto_a_rank_that_traces_leaves_its_coordinates(
     stage: str, left: dict[int, Coordinates], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "trace").mkdir()
     monkeypatch.setenv("STALLOC_MODEL_INFO_PATH", str(tmp_path))
     monkeypatch.setenv("RANK", "7")
     monkeypatch.setattr(_ranks, "of_megatron", lambda _: Coordinates(1, 0, 0, 0, 3, (2, 1, 1, 1, 4)))

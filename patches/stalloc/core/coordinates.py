@@ -10,11 +10,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
+
+from stalloc.core.files import write_whole
 
 PLAN_RANK = "STALLOC_PLAN_RANK"
 _NAME = re.compile(r"rank(\d{5,})\.coordinates\.json$")
@@ -82,10 +83,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 def write(directory: Path, rank: int, coordinates: Coordinates) -> None:
     """The file next to the rank's trace."""
-    path = _path(directory, rank)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(json.dumps(dataclasses.asdict(coordinates)))
-    partial.replace(path)
+    write_whole(_path(directory, rank), json.dumps(dataclasses.asdict(coordinates)).encode())
 
 
 def _path(directory: Path, rank: int) -> Path:
