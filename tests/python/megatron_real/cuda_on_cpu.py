@@ -73,6 +73,8 @@ class Nothing:
     def record(self, _: Any = None) -> None: ...
     def wait(self, _: Any = None) -> None: ...
     def synchronize(self) -> None: ...
+    def is_capturing(self) -> bool:
+        return False
 
 
 class _Generators:
@@ -113,6 +115,14 @@ _REPLACED: dict[str, Any] = {
     "default_generators": _Generators(),
     "_lazy_call": lambda call: call(),
 }
+_ACCELERATOR: dict[str, Any] = {  # torch's newer name of what torch.cuda has
+    "is_available": _constant(True),
+    "device_count": _constant(1),
+    "current_device_index": _constant(0),
+    "set_device_index": _constant(None),
+    "current_stream": lambda *_: Nothing(),
+    "synchronize": _constant(None),
+}
 
 
 def _gloo(init_process_group: Any) -> Any:
@@ -128,6 +138,8 @@ def _gloo(init_process_group: Any) -> Any:
 def _install() -> contextlib.ExitStack:
     for name, value in _REPLACED.items():
         setattr(torch.cuda, name, value)
+    for name, value in _ACCELERATOR.items():
+        setattr(torch.accelerator, name, value)
     for name in ("get_rng_state", "set_rng_state"):
         setattr(torch.cuda.random, name, _REPLACED[name])
     for kind in ("Float", "Int", "Long", "Byte", "BFloat16", "Half"):
