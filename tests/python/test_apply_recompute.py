@@ -14,6 +14,8 @@ from processes import SCRIPTS, run_with_torch
 
 torch = pytest.importorskip("torch")
 
+from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
+
 from applied_models import Layer, Model, gradients, same  # noqa: E402
 
 
@@ -136,6 +138,32 @@ def test_gradients_of_gradients() -> None:
     expected = second()
     stalloc.recompute(model)
     assert torch.equal(second(), expected)
+
+
+class Keeping(torch.nn.Module):  # type: ignore[misc]
+    """Keeps a tensor of its last forward pass, with the graph of it, and computes gradients in this pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.saved: list[Any] = []
+
+    def forward(self, x: Any) -> Any:
+        middle = self.linear(x).exp()
+        self.saved.append(StorageWeakRef(middle.untyped_storage()))
+        self.kept = middle.sin()
+        (slope,) = torch.autograd.grad(self.kept.sum(), middle, retain_graph=True)
+        return (self.kept * slope).exp().sum()
+
+
+def test_what_a_module_keeps_of_a_recomputation_holds_no_other_tensors() -> None:
+    model = Keeping()
+    expected = gradients(copy.deepcopy(model))
+    stalloc.recompute(model)
+    assert same(gradients(model), expected)
+    assert all(saved.expired() for saved in model.saved), "of the pass, and of its recomputations"
+    with pytest.raises(RuntimeError, match="no tensors after its recomputation"):
+        model.kept.sum().backward()
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is:FutureWarning")
