@@ -166,7 +166,9 @@ def test_another_size_is_another_choice(program: Program) -> None:
 def test_where_nothing_fits_what_is_nearest_is_said(program: Program) -> None:
     done = program.fit("8M")
     assert done.code == 1
-    assert re.search(r"nothing that is known here fits 8.00 MiB: at least 1\d\.\d\d MiB are live", done.err)
+    assert re.search(
+        r"nothing that is known here fits 8.00 MiB: at least 1\d\.\d\d MiB are live, 1\d\.\d\d MiB held", done.err
+    )
     rows = re.search(r"set the program's micro-batch to (\d+) rows, (\d+) of them a step", done.err)
     assert rows is not None
     assert int(rows[1]) * int(rows[2]) == 2048

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ torch: Any = pytest.importorskip("torch")
 from applied_models import Model as Layers  # noqa: E402
 from stalloc.train import lifetime  # noqa: E402
 from stalloc.train.changes.applied import ApplyError  # noqa: E402
-from stalloc.train.fitted import batches, models, start, trial  # noqa: E402
+from stalloc.train.fitted import batches, lightning, models, start, trial  # noqa: E402
 
 PARAMETERS = models.parameters(Layers())
 
@@ -150,22 +151,88 @@ def test_a_trainer_s_arguments_are_set_before_it_is_made() -> None:
     assert trainer.rows == 8
 
 
-def test_lightning_s_loader_takes_fewer_rows() -> None:
-    data = torch.utils.data.TensorDataset(torch.arange(8))
-    loader = torch.utils.data.DataLoader(data, batch_size=4)
-    trainer = SimpleNamespace(accumulate_grad_batches=1)
+class LightningTrainer:
+    """What Lightning's has of it."""
+
+    def __init__(self, accumulated: int = 1, *callbacks: Any, automatic: bool = True) -> None:
+        self.accumulate_grad_batches = accumulated
+        self.limit_train_batches, self.val_check_interval = 5, 0.5
+        self.callbacks, self.loggers = list(callbacks), ["logger"]
+        self.lightning_module = SimpleNamespace(automatic_optimization=automatic)
+
+
+def ready(trainer: Any, stage: str, loader: Any) -> Any:
+    """The loader, as Lightning gets it."""
 
     def process(trainer: Any, trainer_fn: Any, stage: Any, dataloader: Any) -> Any:
         return dataloader
 
-    wrapped = batches._lightning(process)
-    batches.watch(lambda own: Batch(own.framework, 2, own.accumulation * 2))
-    wrapped(trainer, None, SimpleNamespace(value="validate"), loader)
-    assert loader.batch_size == 4
-    wrapped(trainer, None, SimpleNamespace(value="train"), loader)
-    assert (loader.batch_size, trainer.accumulate_grad_batches) == (2, 2)
-    assert [len(batch[0]) for batch in loader] == [2, 2, 2, 2]
-    assert len(loader) == 4
+    return lightning.loaders(process, batches._settled)(trainer, None, SimpleNamespace(value=stage), loader)
+
+
+def loader_of(rows: int) -> Any:
+    data = torch.utils.data.TensorDataset(torch.arange(8))
+    return torch.utils.data.DataLoader(data, batch_size=rows)
+
+
+def test_lightning_s_loaders_take_fewer_rows() -> None:
+    """Each of several, and those of later epochs. What counts batches follows."""
+    trainer = LightningTrainer()
+    batches.watch(lambda own: Batch(own.framework, own.micro_batch // 2, own.accumulation * 2))
+    loader = loader_of(4)
+    assert ready(trainer, "validate", loader) is loader
+    first, again, beside = (ready(trainer, "train", loader_of(rows)) for rows in (4, 4, 8))
+    assert trainer.accumulate_grad_batches == 2
+    assert (trainer.limit_train_batches, trainer.val_check_interval) == (10, 0.5)
+    assert [each.batch_size for each in (first, again, beside)] == [2, 2, 4]
+    assert [len(batch[0]) for batch in first] == [2, 2, 2, 2]
+    assert len(first) == 4
+    assert ready(trainer, "train", loader).batch_size == 2
+    assert [len(batch[0]) for batch in loader] == [4, 4], "the program's own may be used again"
+    second = LightningTrainer()
+    assert ready(second, "train", loader) is loader, "another trainer keeps its own"
+    assert second.accumulate_grad_batches == 1
+
+
+def test_steps_that_lightning_does_not_make_stay_as_they_are() -> None:
+    class GradientAccumulationScheduler:
+        pass
+
+    class Own(GradientAccumulationScheduler):
+        pass
+
+    batches.watch(lambda own: Batch(own.framework, 2, 2))
+    loader = loader_of(4)
+    for trainer in (LightningTrainer(automatic=False), LightningTrainer(1, Own())):
+        assert ready(trainer, "train", loader) is loader
+        assert trainer.accumulate_grad_batches == 1
+    sizes = torch.utils.data.DataLoader(loader.dataset, batch_sampler=[[0], [1, 2]])
+    assert ready(LightningTrainer(), "train", sizes) is sizes
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_trial_s_lightning_writes_and_reports_nothing(saves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Checkpoint:
+        pass
+
+    class ModelCheckpoint(Checkpoint):
+        pass
+
+    def init(self: Any) -> None:
+        LightningTrainer.__init__(self, 1, ModelCheckpoint(), "progress")
+        self.save_checkpoint = None
+
+    loggers = types.ModuleType("lightning.pytorch.loggers.logger")
+    loggers.DummyLogger = lambda: "dummy"  # type: ignore[attr-defined]
+    for module in ("lightning", "lightning.pytorch", "lightning.pytorch.loggers"):
+        monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    monkeypatch.setitem(sys.modules, loggers.__name__, loggers)
+    init.__module__ = "lightning.pytorch.trainer.trainer"
+    trainer = LightningTrainer()
+    lightning.silent(init, lambda: saves)(trainer)
+    assert trainer.loggers == (["logger"] if saves else ["dummy"])
+    assert len(trainer.callbacks) == (2 if saves else 1)
+    assert callable(trainer.save_checkpoint) is not saves  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("step", "own"), [(None, 1), (64, 4)])
@@ -180,9 +247,14 @@ def test_megatron_s_global_batch_stays(step: Any, own: int) -> None:
         return Batch("megatron", 2, 4 * batch.accumulation)
 
     batches.watch(settle)
-    batches._megatron(lambda args, defaults: None)(arguments, {})
+    validate = batches._megatron(lambda args, defaults: None)
+    validate(arguments, {})
     assert seen == [Batch("megatron", 8, own)]
     assert (arguments.micro_batch_size, arguments.global_batch_size) == (2, step or 16)
+    growing = SimpleNamespace(micro_batch_size=8, global_batch_size=None, step_batch_size_schedule="0:8", save="here")
+    batches.watch(settle, saves=False)
+    validate(growing, {})
+    assert (growing.micro_batch_size, growing.save) == (8, None)
 
 
 # -- A trial

@@ -98,8 +98,9 @@ def _chosen(tried: making.Tried, kept: Kept, offloads: bool) -> dict[str, Any]:
 def _nothing_fits(document: dict[str, Any], batch: Optional[tuple[int, int]]) -> str:
     chosen = document["chosen"]
     nearest = f"micro-batches of {chosen['micro_batch']}, {_changes(chosen) or 'nothing changed'}"
-    least = size(document["predicted"]["peak_live_bytes"])
-    text = f"nothing that is known here fits {size(document['memory_bytes'])}: at least {least} are live ({nearest})"
+    live, held = size(document["predicted"]["peak_live_bytes"]), size(_held(document))
+    memory = size(document["memory_bytes"])
+    text = f"nothing that is known here fits {memory}: at least {live} are live, {held} held ({nearest})"
     if batch is None:
         return text
     return f"{text}; set the program's micro-batch to {batch[0]} rows, {batch[1]} of them a step, and start again"
@@ -138,7 +139,7 @@ def _show(document: dict[str, Any], file: Path) -> None:
     what = f"micro-batches of {batch['micro_batch']}, {batch['accumulation']} a step" if batch else ""
     what = "; ".join(filter(None, [what, _changes(chosen)])) or "nothing has to be changed"
     _tell(f"chosen for {size(document['memory_bytes'])}: {what}")
-    held = predicted["held_bytes"].get(document["allocator"], 0)
+    held = _held(document)
     seconds = fit.step_text(predicted)
     if document[fit_files.AUTOMATIC]["fake"]:
         seconds = "seconds are not known of fake tensors"
@@ -151,6 +152,11 @@ def _show(document: dict[str, Any], file: Path) -> None:
     if note:
         _tell(note)
     _tell(f"kept in {file}: remove it for a new choice; to undo, leave --fit out (stalloc run --auto)")
+
+
+def _held(document: dict[str, Any]) -> int:
+    held: int = document["predicted"]["held_bytes"].get(document["allocator"], 0)
+    return held
 
 
 def _changes(chosen: dict[str, Any]) -> str:

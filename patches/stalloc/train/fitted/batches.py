@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
-from stalloc.core import log
 from stalloc.core.fit_files import Batch
+from stalloc.train.fitted import lightning
 from stalloc.train.patching import Function, Patcher, Target, argument
 
-TRAINER, LIGHTNING, MEGATRON = "trainer", "lightning", "megatron"
+TRAINER, MEGATRON = "trainer", "megatron"
 
 Settle = Callable[[Batch], Batch]
 
@@ -22,7 +22,7 @@ _saves = True
 
 def watch(settle: Settle, saves: bool = True) -> None:
     """`settle` is called once with what the program's framework has, and answers what it gets instead. Without `saves`
-    a Trainer writes no checkpoints and reports to nobody."""
+    frameworks write no checkpoints and report to nobody."""
     global _settle, _saves
     _settle, _saves = settle, saves
     for patcher in PATCHERS:
@@ -54,39 +54,13 @@ def _trainer(original: Function) -> Function:
     return init
 
 
-def _lightning(original: Function) -> Function:
-    """The loader of training batches, as the trainer has made it ready."""
-    trainer_of, loader_of = argument(original, "trainer"), argument(original, "dataloader")
-    stage_of = argument(original, "stage")
-
-    def process(*args: Any, **kwargs: Any) -> Any:
-        loader = original(*args, **kwargs)
-        trainer = trainer_of(args, kwargs)
-        sampler = getattr(loader, "batch_sampler", None)
-        rows = getattr(sampler, "batch_size", None)
-        if getattr(stage_of(args, kwargs), "value", None) != "train" or loader_of(args, kwargs) is None:
-            return loader
-        if not isinstance(rows, int):
-            log.debug("the loader of training batches does not say how many rows it takes")
-            return loader
-        own = Batch(LIGHTNING, rows, trainer.accumulate_grad_batches)
-        new = _settled(own)
-        if new != own and sampler is not None:
-            sampler.batch_size = new.micro_batch
-            object.__setattr__(loader, "batch_size", new.micro_batch)  # it refuses to be changed
-            trainer.accumulate_grad_batches = new.accumulation
-        return loader
-
-    return process
-
-
 def _megatron(original: Function) -> Function:
     arguments_of = argument(original, "args")
 
     def validate(*args: Any, **kwargs: Any) -> Any:
         arguments = arguments_of(args, kwargs)
         rows = getattr(arguments, "micro_batch_size", None)
-        if rows and not getattr(arguments, "rampup_batch_size", None):
+        if rows and not any(getattr(arguments, name, None) for name in _GROWING):
             replicas = _replicas(arguments)
             step = arguments.global_batch_size or rows * replicas
             own = Batch(MEGATRON, rows, max(1, step // (rows * replicas)))
@@ -94,7 +68,10 @@ def _megatron(original: Function) -> Function:
             if new != own:
                 arguments.micro_batch_size = new.micro_batch
                 arguments.global_batch_size = new.micro_batch * new.accumulation * replicas
-        return original(*args, **kwargs)
+        done = original(*args, **kwargs)
+        if not _saves:
+            arguments.save = arguments.tensorboard_dir = None
+        return done
 
     return validate
 
@@ -107,19 +84,25 @@ def _replicas(arguments: Any) -> int:
     return max(1, ranks)
 
 
-_LOADERS = "trainer.connectors.data_connector"
+_GROWING = ("rampup_batch_size", "step_batch_size_schedule")
+_LIGHTNING = {
+    "micro-batch": lambda original: lightning.loaders(original, _settled),
+    "trainer": lambda original: lightning.silent(original, lambda: _saves),
+}
+
+
+def _lightning(root: str) -> Patcher:
+    loaders = Target("micro-batch", f"{root}.trainer.connectors.data_connector", "_process_dataloader")
+    trainer = Target("trainer", f"{root}.trainer.trainer", "Trainer.__init__")
+    return Patcher(root.partition(".")[0], (loaders, trainer), _LIGHTNING)
+
+
 PATCHERS = (
     Patcher(
         "transformers", (Target("micro-batch", "transformers.trainer", "Trainer.__init__"),), {"micro-batch": _trainer}
     ),
-    *(
-        Patcher(
-            root.partition(".")[0],
-            (Target("micro-batch", f"{root}.{_LOADERS}", "_process_dataloader"),),
-            {"micro-batch": _lightning},
-        )
-        for root in ("lightning.pytorch", "pytorch_lightning")
-    ),
+    _lightning("lightning.pytorch"),
+    _lightning("pytorch_lightning"),
     Patcher(
         "megatron",
         (Target("micro-batch", "megatron.training.arguments", "validate_args"),),
