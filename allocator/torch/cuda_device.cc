@@ -58,10 +58,11 @@ CudaDevice::CudaDevice(const Environment& environment, c10::DeviceIndex index,
   if (runtime_->arena() != nullptr || takes_plan_up) SwitchExpandableSegmentsOn(*environment_.native);
   upstream_.SetCaptureGate(&environment_.pools->captures());
   upstream_.SetLimitHook([this] { ApplyNativeShare(); });
+  upstream_.SetReleaseHook([this] { LookAtNative(); });
   if (!serves_ && takes_plan_up) runtime_->SetArenaListener(this);
   if (!serves_) return;
   if (blocks_->UpdateReserved()) times_mapped_.store(1, std::memory_order_relaxed);
-  blocks_->NativeBegan();
+  blocks_->LookAtNative();
   if (fraction_ < 1.0) ApplyFraction();
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
   runtime_->SetArenaListener(this);
@@ -133,7 +134,7 @@ void* CudaDevice::Allocate(Bytes requested, cudaStream_t stream, const std::opti
       environment_.mem_pools->Add({{pointer, requested, reinterpret_cast<StreamHandle>(stream)}, index_}, pool->id);
     }
   } else {
-    blocks_->NativeBegan();
+    blocks_->NativeBegan(requested);
   }
   return pointer;
 }

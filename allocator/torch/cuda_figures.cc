@@ -80,6 +80,7 @@ void StallocCudaAllocator::emptyCache(MempoolId pool) {
   bool has_arena = false;
   devices_.ForEach([&](const CudaDevice& device) { has_arena = has_arena || device.HasArena(); });
   if (has_arena) devices_.ForEach([](CudaDevice& device) { (void)device.AwaitAll(); });
+  devices_.ForEach([](CudaDevice& device) { device.LookAtNative(); });
   native_->emptyCache(pool);
   if (IsDefaultPool(pool)) devices_.ForEach([](CudaDevice& device) { device.EmptyCache(); });
 }

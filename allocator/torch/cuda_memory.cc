@@ -49,10 +49,9 @@ Bytes EndOfBlock(const PlannedSpace& space, const void* pointer) {
 // Changes of the arena ----------------------------------------------------------------------------------------------
 
 void CudaDevice::BeforeArenaChange() noexcept {
-  if (!serves_.exchange(true)) {  // a plan is taken up: from the first block of the arena on we count
-    blocks_->NativeBegan();
-    upstream_.SetLimited(MemoryFraction() < 1.0);
-  }
+  // A plan is taken up: from the first block of the arena on we count.
+  if (!serves_.exchange(true)) upstream_.SetLimited(MemoryFraction() < 1.0);
+  blocks_->LookAtNative();
   mapped_before_change_ = blocks_->HeldBytes();
   TellSegments(AllocationHistory::Entry::SEGMENT_FREE);
 }
@@ -62,7 +61,7 @@ void CudaDevice::AfterArenaChange() noexcept {
   times_mapped_.fetch_add(mapped > mapped_before_change_ ? 1 : 0, std::memory_order_relaxed);
   times_unmapped_.fetch_add(mapped < mapped_before_change_ ? 1 : 0, std::memory_order_relaxed);
   TellSegments(AllocationHistory::Entry::SEGMENT_ALLOC);
-  if (blocks_->UpdateReserved()) blocks_->NativeBegan();
+  if (blocks_->UpdateReserved()) blocks_->LookAtNative();
 }
 
 // Under the locks of the change: trackers that register memory (NCCL's) must know of it before it goes.

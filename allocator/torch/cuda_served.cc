@@ -21,7 +21,7 @@ CombinedStats::Pool PoolOf(Bytes requested) { return CombinedStats::PoolOfSize(B
 void ServedBlocks::Began(void* pointer, Bytes requested, StreamHandle stream) {
   const bool passed = stats_.Allocated(BlockBytes(requested), requested, PoolOf(requested));
   try {
-    if (passed) NativeBegan();
+    if (passed) LookAtNative();
     TellBegin(pointer, requested, stream);
   } catch (...) {
     End(pointer);
@@ -69,8 +69,9 @@ ServedBlocks::Block ServedBlocks::Find(const void* pointer) const noexcept {
   return starts && !live.freed_pending ? Block{live.requested, live.stream} : Block{};
 }
 
-void ServedBlocks::ReportToProfiler(void* pointer, std::int64_t change) const {
+void ServedBlocks::ReportToProfiler(void* pointer, std::int64_t change) {
   if (C10_LIKELY(!c10::memoryProfilingEnabled())) return;
+  LookAtNative();
   const CombinedStats::Totals totals = stats_.Sum();
   c10::reportMemoryUsageToProfiler(pointer, change, static_cast<std::size_t>(totals.allocated),
                                    static_cast<std::size_t>(totals.reserved),

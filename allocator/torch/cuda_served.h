@@ -30,8 +30,15 @@ class ServedBlocks {
 
   // The block was just given out. Throws what trackers throw: then it is free again, and nothing is left of it.
   void Began(void* pointer, Bytes requested, StreamHandle stream);
-  // A native one was: it may have made a new peak of the sum.
-  void NativeBegan() { stats_.Refresh(native_.getDeviceStats(device_)); }
+  // A native one was.
+  void NativeBegan(Bytes requested) {
+    if (stats_.NativeAllocated(BlockBytes(requested), requested)) LookAtNative();
+  }
+  // For peaks of the sum.
+  void LookAtNative() {
+    const std::uint64_t before = stats_.native_allocations();
+    stats_.Refresh(native_.getDeviceStats(device_), before);
+  }
   // Frees the block; of several threads that do, one ends it. `current`: see DeviceRuntime::Free.
   void End(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
 
@@ -51,7 +58,7 @@ class ServedBlocks {
   void TellBegin(void* pointer, Bytes requested, StreamHandle stream);
   void TellEnd(const DeviceRuntime::Ending& ending);
   [[nodiscard]] bool MayCompleteFrees() const;
-  void ReportToProfiler(void* pointer, std::int64_t change) const;
+  void ReportToProfiler(void* pointer, std::int64_t change);
 
   const c10::DeviceIndex device_;
   DeviceRuntime& runtime_;

@@ -67,6 +67,29 @@ void CombinedStats::Freed(Bytes bytes, Bytes requested, Pool pool) noexcept {
   Lower(kRequestedBytes, type, static_cast<std::int64_t>(requested));
 }
 
+bool CombinedStats::NativeAllocated(Bytes bytes, Bytes requested) noexcept {
+  const std::lock_guard lock(mutex_);
+  ++native_allocations_;
+  if (PoolOfSize(bytes) == Pool::kLarge) return true;
+  const auto rounded = static_cast<std::int64_t>(bytes);
+  bool passed = false;
+  const auto add = [&](Figure figure, std::int64_t amount) {
+    since_[figure] += amount;
+    for (const std::size_t type : {kAggregate, kSmall}) passed |= AtMost(figure, type) > rows_[figure][type].peak;
+  };
+  add(kAllocations, 1);
+  add(kActive, 1);
+  add(kAllocatedBytes, rounded);
+  add(kActiveBytes, rounded);
+  add(kRequestedBytes, static_cast<std::int64_t>(requested));
+  return passed;
+}
+
+std::uint64_t CombinedStats::native_allocations() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return native_allocations_;
+}
+
 bool CombinedStats::SetReserved(Bytes bytes) noexcept {
   const std::lock_guard lock(mutex_);
   return Set(kReservedBytes, kLarge, static_cast<std::int64_t>(bytes));
@@ -80,9 +103,16 @@ void CombinedStats::SetSample(const Sample& sample) noexcept {
   sample_ = sample;
 }
 
-void CombinedStats::Refresh(const DeviceStats& native) noexcept {
+// Where others came meanwhile the statistics may lack them: they stay in the bound.
+void CombinedStats::Refresh(const DeviceStats& native, std::uint64_t before) noexcept {
   const std::lock_guard lock(mutex_);
   RefreshLocked(native);
+  if (before == native_allocations_) since_ = {};
+}
+
+std::int64_t CombinedStats::AtMost(Figure figure, std::size_t type) const noexcept {
+  const Row& row = rows_[figure][type];
+  return row.own + row.native + (type == kLarge ? 0 : since_[figure]);
 }
 
 DeviceStats CombinedStats::Combine(const DeviceStats& native) noexcept {
@@ -130,7 +160,7 @@ bool CombinedStats::Raise(Figure figure, std::size_t pool, std::int64_t amount) 
     Row& row = rows_[figure][type];
     row.own += amount;
     row.allocated += amount;
-    passed |= row.own + row.native > row.peak;
+    passed |= AtMost(figure, type) > row.peak;
   }
   return passed;
 }

@@ -1,11 +1,13 @@
 // CombinedStats: what torch.cuda.memory_stats() shows when blocks live both in our memory and in the native allocator.
 //
 // Current values add up. Peaks do not: the two parts peak at different times, so the peak of the sum is kept here. Our
-// part is followed block by block; the native part is looked at when it can matter: after each native allocation, and
-// when our part grew so far that, with the native part as last seen, the sum would be a new peak. Native frees only
-// lower it, so in between `native as last seen + ours` is an upper bound, and a steady iteration queries the native
-// allocator almost never. Two threads that allocate at the very same time may let a peak be too high by one of their
-// blocks, never too low.
+// part is followed block by block; the native part is looked at when it can matter: after each large native block, and
+// when the sum of our part, the native part as last seen and its small blocks since would be a new peak. Native frees
+// only lower it, so that this sum is an upper bound, and a steady iteration queries the native allocator almost never.
+// Two threads that allocate at the very same time may let a peak be too high by one of their blocks, never too low.
+//
+// What the native allocator reserves for small blocks shows when it is looked at next: before what is reserved here
+// shrinks, before a cache is emptied, and when figures are read.
 //
 // The arena is counted as the native allocator counts its expandable segments: reserved bytes of the large pool, no
 // segment and nothing of inactive_split. Its blocks are in the pool that they would be in natively: programs compare
@@ -46,11 +48,16 @@ class CombinedStats {
   // A block of ours begins or ends. `bytes`: rounded. True: a peak may have been passed, call Refresh.
   [[nodiscard]] bool Allocated(Bytes bytes, Bytes requested, Pool pool) noexcept;
   void Freed(Bytes bytes, Bytes requested, Pool pool) noexcept;
+  // The native allocator has given a block out. True: call Refresh.
+  [[nodiscard]] bool NativeAllocated(Bytes bytes, Bytes requested) noexcept;
+  // Before the native statistics are read that Refresh gets.
+  [[nodiscard]] std::uint64_t native_allocations() const noexcept;
   // What our memory holds on the device now, which has no segments. True: call Refresh.
   [[nodiscard]] bool SetReserved(Bytes bytes) noexcept;
   void SetSample(const Sample& sample) noexcept;
 
-  void Refresh(const DeviceStats& native) noexcept;
+  // `before`: native_allocations() before `native` was read.
+  void Refresh(const DeviceStats& native, std::uint64_t before) noexcept;
   // Refresh, then both parts together. What only the native allocator has (retries, OOMs...) is its own.
   [[nodiscard]] DeviceStats Combine(const DeviceStats& native) noexcept;
   // `native`: after its own peaks were reset.
@@ -82,8 +89,13 @@ class CombinedStats {
   void TakeBackFrees(Figure figure, std::int64_t amount) noexcept;
   void RefreshLocked(const DeviceStats& native) noexcept;
 
+  // The most that the figure may be, of all blocks or of a pool's.
+  [[nodiscard]] std::int64_t AtMost(Figure figure, std::size_t type) const noexcept;
+
   mutable SpinMutex mutex_;
   std::array<std::array<Row, kTypes>, kFigures> rows_{};
+  std::array<std::int64_t, kFigures> since_{};  // of small native blocks, since the native part was last seen
+  std::uint64_t native_allocations_ = 0;
   Sample sample_;
 };
 

@@ -62,6 +62,7 @@ void CudaUpstream::ReleaseCached() noexcept {
   const CaptureGate::Passage passage(captures_);
   if (!passage) return;
   try {
+    if (release_hook_) release_hook_();
     native_->emptyCache({0, 0});
   } catch (const std::exception& error) {
     Log(LogSeverity::kWarning, "device %d: the native allocator's cache could not be emptied: %s", int{device_},

@@ -49,6 +49,8 @@ class CudaUpstream final : public Upstream {
   // Called before each request while the device's memory is limited: the native allocator's share depends on what we
   // hold.
   void SetLimitHook(std::function<void()> hook) { limit_hook_ = std::move(hook); }
+  // Called before cached memory goes back.
+  void SetReleaseHook(std::function<void()> hook) { release_hook_ = std::move(hook); }
   void SetLimited(bool limited) noexcept { limited_.store(limited, std::memory_order_relaxed); }
 
   // Throws what this thread's last Free met, once.
@@ -82,6 +84,7 @@ class CudaUpstream final : public Upstream {
   OomRelay& relay_;
   CaptureGate* captures_ = nullptr;
   std::function<void()> limit_hook_;  // set before the first request
+  std::function<void()> release_hook_;
   std::atomic<bool> limited_{false};
 };
 

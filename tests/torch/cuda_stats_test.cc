@@ -64,6 +64,10 @@ class FakeNative {
   DeviceStats stats;
 };
 
+void Refresh(CombinedStats& combined, const FakeNative& native) {
+  combined.Refresh(native.stats, combined.native_allocations());
+}
+
 void ExpectStat(const Stat& actual, const Stat& expected, const char* name) {
   EXPECT_EQ(actual.current, expected.current) << name;
   EXPECT_EQ(actual.peak, expected.peak) << name;
@@ -105,9 +109,9 @@ TEST(CombinedStatsTest, ShowsWhatOneAllocatorForAllRequestsWouldShow) {
         model.Allocate(requested);
         if (to_native) {
           native.Allocate(requested);
-          combined.Refresh(native.stats);
+          if (combined.NativeAllocated(BlockBytes(requested), requested)) Refresh(combined, native);
         } else if (combined.Allocated(BlockBytes(requested), requested, CombinedStats::PoolOfSize(requested))) {
-          combined.Refresh(native.stats);
+          Refresh(combined, native);
         }
       } else if (choice < 98) {
         std::swap(live[random() % live.size()], live.back());
@@ -135,10 +139,10 @@ TEST(CombinedStatsTest, KeepsThePeakOfTheSumNotTheSumOfThePeaks) {
   FakeNative native;
   CombinedStats combined;
   native.Allocate(8 << 20);
-  combined.Refresh(native.stats);
+  Refresh(combined, native);
   native.Free(8 << 20);
   EXPECT_TRUE(combined.Allocated(6 << 20, 6 << 20, kOfLarge)) << "8 MiB as last seen and 6 MiB would be a new peak";
-  combined.Refresh(native.stats);
+  Refresh(combined, native);
   const DeviceStats stats = combined.Combine(native.stats);
   EXPECT_EQ(stats.allocated_bytes[kAll].peak, 8 << 20);
   EXPECT_EQ(stats.allocated_bytes[kAll].current, 6 << 20);
@@ -148,13 +152,48 @@ TEST(CombinedStatsTest, AsksForTheNativePartOnlyWhenAPeakMayBePassed) {
   FakeNative native;
   CombinedStats combined;
   native.Allocate(1 << 20);
-  combined.Refresh(native.stats);
+  Refresh(combined, native);
   ASSERT_TRUE(combined.Allocated(4 << 20, 4 << 20, kOfLarge));
-  combined.Refresh(native.stats);
+  Refresh(combined, native);
   for (int repeat = 0; repeat < 10; ++repeat) {
     combined.Freed(4 << 20, 4 << 20, kOfLarge);
     EXPECT_FALSE(combined.Allocated(4 << 20, 4 << 20, kOfLarge)) << "the same peak again is no new one";
   }
+}
+
+TEST(CombinedStatsTest, SmallNativeBlocksBelowThePeakAreNoReasonToAsk) {
+  FakeNative native;
+  CombinedStats combined;
+  const auto allocate = [&](Bytes bytes) {
+    native.Allocate(bytes);
+    return combined.NativeAllocated(bytes, bytes);
+  };
+  ASSERT_TRUE(allocate(64 << 10)) << "a peak";
+  ASSERT_TRUE(allocate(64 << 10));
+  Refresh(combined, native);
+  native.Free(64 << 10);
+  native.Free(64 << 10);
+  Refresh(combined, native);
+  EXPECT_FALSE(allocate(64 << 10));
+  EXPECT_FALSE(allocate(64 << 10)) << "as many as then";
+  native.Free(64 << 10);
+  EXPECT_TRUE(allocate(64 << 10)) << "frees are not seen";
+  EXPECT_TRUE(allocate(4 << 20)) << "a large one";
+}
+
+// Another thread's block that the statistics lack stays in the bound.
+TEST(CombinedStatsTest, ABlockThatCameWhileFiguresWereReadIsNotForgotten) {
+  FakeNative native;
+  CombinedStats combined;
+  (void)combined.Allocated(8 << 20, 8 << 20, kOfLarge);
+  Refresh(combined, native);
+  combined.Freed(8 << 20, 8 << 20, kOfLarge);
+  const std::uint64_t before = combined.native_allocations();
+  const DeviceStats read = native.stats;
+  native.Allocate(512 << 10);
+  (void)combined.NativeAllocated(512 << 10, 512 << 10);
+  combined.Refresh(read, before);
+  EXPECT_TRUE(combined.Allocated(8 << 20, 8 << 20, kOfLarge)) << "8.5 MiB are a new peak";
 }
 
 TEST(CombinedStatsTest, ReservesInTheLargePool) {
