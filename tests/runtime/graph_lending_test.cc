@@ -426,6 +426,40 @@ TEST_F(GraphLendingTest, WithoutMemoryForWhatIsOwnTheBlockLiesElsewhere) {
   program_->Free(half);
 }
 
+TEST_F(GraphLendingTest, ALimitCountsWhatIsOwn) {
+  Start({.own = Own::kAfter});
+  Begin();
+  program_->runtime().SetHeldLimit(kHeldWithOwn - 1);
+  const Block elsewhere = program_->Allocate(GraphProgram::kHalf, kStream);
+  EXPECT_FALSE(program_->IsLent(elsewhere));
+  program_->Free(elsewhere);
+  program_->runtime().SetHeldLimit(kHeldWithOwn);
+  Begin();
+  const Block half = program_->Allocate(GraphProgram::kHalf, kStream);
+  EXPECT_TRUE(program_->IsLent(half)) << "it is tried anew";
+  EXPECT_EQ(program_->runtime().Stats().arena_bytes, kHeldWithOwn);
+  program_->Free(half);
+}
+
+TEST_F(GraphLendingTest, ABlockHalfInThePoolSleepsAndWakes) {
+  Start({.own = Own::kAfter});
+  Begin();
+  Block half = program_->Allocate(GraphProgram::kHalf, kStream);
+  ASSERT_TRUE(program_->IsLent(half));
+  const Result<SleepFigures> slept = program_->runtime().Sleep({});
+  ASSERT_TRUE(slept.ok()) << slept.error();
+  EXPECT_EQ(program_->runtime().Stats().arena_bytes, 0u);
+  const Result<SleepFigures> woken = program_->runtime().Wake(std::nullopt);
+  ASSERT_TRUE(woken.ok()) << woken.error();
+  program_->Use(&half);  // finds what its kernels wrote
+  program_->Free(half);
+  Begin();
+  Begin();
+  const Block again = program_->Allocate(GraphProgram::kHalf, kStream);
+  EXPECT_TRUE(program_->IsLent(again));
+  program_->Free(again);
+}
+
 // The slot would reach over bytes that nothing backs.
 TEST_F(GraphLendingTest, WhereThePoolIsMappedLessFarTheBlockLiesElsewhere) {
   Start({.own = Own::kAfter, .unmapped = GraphProgram::kGranularity});

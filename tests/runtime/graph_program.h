@@ -22,6 +22,7 @@
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
 #include "tests/runtime/plan_builder.h"
+#include "tests/runtime/queued_copies.h"
 #include "tests/runtime/queued_device.h"
 
 namespace stalloc {
@@ -61,6 +62,7 @@ class GraphProgram {
   explicit GraphProgram(const Options& options)
       : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
         device_(std::make_unique<QueuedDevice>(*host_, options.seed, options.habits)),
+        copies_(std::make_unique<QueuedCopies>(*device_)),
         mapped_(options.own == Own::kNone    ? kPool
                 : options.own == Own::kAfter ? PoolLayout::kExtentUnit - options.unmapped
                                              : 2 * PoolLayout::kExtentUnit),
@@ -82,6 +84,7 @@ class GraphProgram {
                                                                     .fence = device_.get(),
                                                                     .plan = &plan_,
                                                                     .dynamic = true,
+                                                                    .copies = copies_.get(),
                                                                     .graphs = &pools_,
                                                                     .poisons_graphs = options.poisons});
     CaptureAll(options.carries);
@@ -234,6 +237,7 @@ class GraphProgram {
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> host_;
   std::unique_ptr<QueuedDevice> device_;
+  std::unique_ptr<QueuedCopies> copies_;
   const Bytes mapped_;   // of the pool
   const Bytes dead_at_;  // in it
   const Bytes carried_at_;
