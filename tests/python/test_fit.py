@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from processes import ROOT, SCRIPTS, Training, run_python
+from processes import ROOT, SCRIPTS, Training, run_python, run_with_torch
 from schemas import expect_document
 from stalloc.tools.fitting import choose
 from stalloc.tools.report import collect
@@ -223,6 +223,16 @@ def test_errors_are_one_line(build: Path, tmp_path: Path) -> None:
     assert done.code == 1
     assert done.err.startswith("stalloc fit: ")
     assert done.err.count("\n") == 1
+
+
+def test_a_run_that_took_no_memory_of_the_device_is_an_error(training: Training) -> None:
+    script = training.directory / "elsewhere.py"
+    script.write_text("import torch, stalloc\nfor _ in range(4):\n    stalloc.iteration()\n")
+    run_with_torch(str(script), environment=training.environment("Trace"), cwd=training.directory).good()
+    words = ["fit", str(training.info), "--memory", "1G", "--micro-batch", "4"]
+    done = run_python("-m", "stalloc", *words, environment=training.environment(None))
+    assert done.code == 1
+    assert done.err == "stalloc fit: the traced run took no memory of the device: it has to train there\n"
 
 
 def test_the_longest_is_larger_than_the_fastest_and_its_plan_fits(build: Path, decoder: Path) -> None:

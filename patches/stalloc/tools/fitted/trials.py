@@ -139,10 +139,11 @@ class Trials:
             time.sleep(_POLL_SECONDS)
 
     def failure(self) -> TrialError:
-        """What the last program said at its end."""
+        """What the last program said at its end, without what stalloc said."""
         log = self.folder / f"log{self.rank}-{self._count}.txt"
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES:]
-        said = "".join(f"\n  {line}" for line in lines)
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        own = [line for line in lines if not line.startswith("[stalloc]")]
+        said = "".join(f"\n  {line}" for line in own[-_LINES:])
         return TrialError(f"the program ended before its first iterations were traced; {log} ends in:{said}")
 
 

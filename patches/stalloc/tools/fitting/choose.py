@@ -122,6 +122,8 @@ class _Chooser:
         self._report = report
         traced = planner.traced(wish.bus, candidates=True)
         self._truncation = str(traced["truncation"])
+        if not traced["devices"]:
+            raise FitError("the traced run took no memory of the device: it has to train there")
         self._first = max(traced["devices"], key=lambda device: int(device["peak"]))
         self._device = int(self._first["device"])
         work, lengths = wish.work, wish.work.lengths
