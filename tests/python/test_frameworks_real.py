@@ -8,17 +8,21 @@ JSON for each, with versions and figures, is added to the file that STALLOC_FRAM
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
 
 from processes import HERE, PACKAGE, Finished, run, run_with_torch
+from stalloc.train import api
+from stalloc.train.frameworks import lightning
 
 pytestmark = pytest.mark.timeout(900)
 SCRIPTS = HERE / "framework_scripts"
@@ -199,6 +203,17 @@ def test_a_framework_trains_from_its_plan_as_it_does_natively(name: str, build: 
         missed = sum(count for reason, count in device["misses"].items() if reason != "fenced")
         assert device["planned_hits"] > 100
         assert missed <= 0.02 * device["planned_hits"], device["misses"]
+
+
+def test_passes_of_a_lightning_module_that_optimizes_by_itself_are_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its training step holds them all, and steps of optimizers, which end iterations."""
+    kinds: list[str] = []
+    monkeypatch.setattr(api, "microbatch", lambda kind, *_: contextlib.nullcontext(kinds.append(kind)))
+    for automatic, marked in ((False, []), (True, ["F", "B"])):
+        strategy = SimpleNamespace(lightning_module=SimpleNamespace(automatic_optimization=automatic))
+        for role in ("forward", "backward"):
+            assert lightning.WRAPPERS[role](lambda strategy, batch: batch)(strategy, "batch") == "batch"
+        assert kinds == marked
 
 
 @pytest.mark.parametrize("package", TARGETS)

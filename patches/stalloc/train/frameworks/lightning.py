@@ -2,6 +2,8 @@
 
 A training step runs inside the optimizer's step, as its closure; the optimizer's own part begins when the closure is
 over. Iterations end with the optimizer's step, so accumulated batches are micro-batches of one.
+
+A module that optimizes by itself runs all passes and all optimizers in its training step: there, passes are not marked.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from stalloc.train import api
-from stalloc.train.frameworks.around import fenced, inputs, passes
+from stalloc.train.frameworks.around import Wrapper, fenced, inputs, passes
 from stalloc.train.patching import Function, Patcher, Target
 
 
@@ -36,7 +38,7 @@ def _optimizer(original: Function) -> Function:
 
 
 def _forward(original: Function) -> Function:
-    marked = passes("F")(original)
+    marked = _pass("F")(original)
 
     def training_step(*args: Any, **kwargs: Any) -> Any:
         inputs((args[1:], kwargs))
@@ -45,9 +47,24 @@ def _forward(original: Function) -> Function:
     return training_step
 
 
+def _pass(kind: str) -> Wrapper:
+    """The strategy's call is a pass, unless the module optimizes by itself."""
+
+    def wrap(original: Function) -> Function:
+        marked = passes(kind)(original)
+
+        def call(strategy: Any, *args: Any, **kwargs: Any) -> Any:
+            marks = getattr(strategy.lightning_module, "automatic_optimization", True)
+            return (marked if marks else original)(strategy, *args, **kwargs)
+
+        return call
+
+    return wrap
+
+
 WRAPPERS = {
     "forward": _forward,
-    "backward": passes("B"),
+    "backward": _pass("B"),
     "optimizer": _optimizer,
     "evaluation": fenced("eval"),
     "save": fenced("save"),
