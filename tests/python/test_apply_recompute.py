@@ -156,6 +156,7 @@ class Keeping(torch.nn.Module):  # type: ignore[misc]
         return (self.kept * slope).exp().sum()
 
 
+@pytest.mark.every_torch
 def test_what_a_module_keeps_of_a_recomputation_holds_no_other_tensors() -> None:
     model = Keeping()
     expected = gradients(copy.deepcopy(model))
