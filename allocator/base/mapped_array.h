@@ -25,6 +25,8 @@ class MappedArray {
     if (size == 0) return;
     void* memory = mmap(nullptr, size * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     STALLOC_CHECK(memory != MAP_FAILED, "mmap of %zu bytes", size * sizeof(T));
+    // Its pages are touched one here, one there: large ones cost fewer misses of the processor's page cache.
+    if (size * sizeof(T) >= kHugePage) (void)madvise(memory, size * sizeof(T), MADV_HUGEPAGE);
     data_ = static_cast<T*>(memory);
   }
   ~MappedArray() {
@@ -52,6 +54,8 @@ class MappedArray {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
  private:
+  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
   T* data_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -259,11 +259,12 @@ inline LiveRecord* PlanEngine::FreeableAt(const void* pointer) noexcept {
   return block;
 }
 
-Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
+Bytes PlanEngine::Free(void* pointer, std::optional<StreamHandle> current, Bytes* requested) noexcept {
   Lock lock(mutex_);
   LiveRecord* const block = FreeableAt(pointer);
   if (block == nullptr) [[unlikely]]
     return 0;
+  if (requested != nullptr) *requested = block->requested();
   return End(*block, current, lock);
 }
 

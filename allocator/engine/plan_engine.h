@@ -145,8 +145,8 @@ class PlanEngine {
   Allocation AllocateUnexpected(Bytes requested, StreamHandle stream, MissReason reason) noexcept;
   // Returns the block's rounded bytes; 0 when no live block starts there (counted, and the caller's error to report).
   // `current`: the stream on which the calling thread runs, where it is not the block's own for certain; see
-  // details.md, Freed on another stream.
-  Bytes Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
+  // details.md, Freed on another stream. `requested`: what was requested of the block; unchanged where none is freed.
+  Bytes Free(void* pointer, std::optional<StreamHandle> current = std::nullopt, Bytes* requested = nullptr) noexcept;
   // The same in two steps, so that others learn of the end before the address can be given out again. Of several
   // threads that free one block BeginFree serves one; for the others it counts an unknown free. REQUIRES of Free: a
   // ticket with bytes, once.

@@ -137,15 +137,19 @@ Bytes DeviceRuntime::Impl::Reclaim(Origin origin) noexcept {
 // Free ----------------------------------------------------------------------------------------------------------------
 
 // In one step where nobody has to learn of it before.
-void DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
+DeviceRuntime::Freed DeviceRuntime::Free(void* pointer, std::optional<StreamHandle> current) noexcept {
   Impl& self = *impl_;
   PlannedSpace* const space = self.spaces.Of(pointer);
   if (space == nullptr || self.observers.AnyListens() || self.inert.load(std::memory_order_relaxed)) {
-    return Free(BeginFree(pointer), current);
+    const Ending ending = BeginFree(pointer);
+    Free(ending, current);
+    return {ending.bytes, ending.requested};
   }
-  const Bytes bytes = space->engine().Free(pointer, current);
-  self.ledger.Remove(bytes);
-  if (bytes == 0) self.UnknownFree(pointer);
+  Freed freed;
+  freed.bytes = space->engine().Free(pointer, current, &freed.requested);
+  self.ledger.Remove(freed.bytes);
+  if (freed.bytes == 0) self.UnknownFree(pointer);
+  return freed;
 }
 
 DeviceRuntime::Ending DeviceRuntime::BeginFree(void* pointer) noexcept {

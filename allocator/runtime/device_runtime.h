@@ -194,8 +194,12 @@ class DeviceRuntime {
   std::vector<std::string> ExplainOutOfMemory(Bytes requested, StreamHandle stream);
   // Null is fine. An address that nobody here gave out is counted, logged and handed to upstream (it may be older than
   // we are). `current`: the stream on which the calling thread runs, where that may be another than the block's
-  // (engine/details.md, Freed on another stream).
-  void Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
+  // (engine/details.md, Freed on another stream). Returns the block's bytes; 0 of `requested`: of upstream's, or none.
+  struct Freed {
+    Bytes bytes = 0;  // rounded
+    Bytes requested = 0;
+  };
+  Freed Free(void* pointer, std::optional<StreamHandle> current = std::nullopt) noexcept;
   // The same in two steps, so that others learn of the end before the address can be given out again. Of several
   // threads that free one block BeginFree gives one its bytes; to the others it is an address that nobody here gave
   // out. No lock is held in between. REQUIRES of Free: each ending once.

@@ -22,7 +22,7 @@ void NativeHeld::EmptiedCache(Bytes apart) noexcept {
 Bytes NativeHeld::Play(Bytes live, Bytes run_live, Bytes apart) noexcept {
   const bool emptied_now = emptied_now_.exchange(false, std::memory_order_relaxed);
   since_emptied_ = emptied_now ? 0 : std::max(since_emptied_, live);
-  if (!feed_.open()) return estimate_ = Estimate(0, run_live);
+  if (!feed_.open()) return Estimate(0, run_live);
   const LockGuard lock(emptying_);
   const NativeFeed::Figures now = feed_.Play();
   const Bytes peak = std::max(now.peak, std::exchange(before_emptied_, 0));
@@ -34,14 +34,13 @@ Bytes NativeHeld::Play(Bytes live, Bytes run_live, Bytes apart) noexcept {
     known_.live = std::max(known_.live, live);
     since_emptied_ = std::max(since_emptied_, now.peak);
   }
-  return estimate_ = Estimate(peak, run_live);
+  return Estimate(peak, run_live);
 }
 
-bool NativeHeld::Decide(bool fits_live, Bytes held) noexcept {
-  const bool fits = fits_live || (estimate_ != 0 && held <= estimate_ + estimate_ / kPart);
+bool NativeHeld::Decide(bool fits, Bytes held) noexcept {
   if (!feed_.open()) {
     ++closed_for_;
-    return !fits && held > held_then_ + held_then_ / kPart && closed_for_ >= pause_ && !known_.overflowed;
+    return !fits && held > held_then_ + held_then_ / 50 && closed_for_ >= pause_ && !known_.overflowed;
   }
   ++watched_;
   fitting_ = fits ? fitting_ + 1 : 0;

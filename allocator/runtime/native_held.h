@@ -3,8 +3,6 @@
 //
 //   open --twelve iterations fit, or 64 are over--> closed --one holds too much, and more than then--> open
 //
-// An iteration fits that holds about what lives, or no more than that allocator would hold.
-//
 // That allocator never holds less than it did, unless the program empties its caches: so what it held while it was
 // watched holds for later, too. Watched anew, it begins with what lives, as closely as that can lie. Where more lived
 // meanwhile, it would hold as much more; what lived since caches were emptied, at least. Each time it is closed for
@@ -33,8 +31,8 @@ class NativeHeld {
   // run, of what the model sees.
   [[nodiscard]] Bytes Play(Bytes live, Bytes run_live, Bytes apart) noexcept;
   // Then: closes where enough is known. True where it is closed, and is to be opened: the next iterations are worth
-  // watching. `held`: by us. `fits_live`: about what lives.
-  [[nodiscard]] bool Decide(bool fits_live, Bytes held) noexcept;
+  // watching. `held`: by us. `fits`: about what lives.
+  [[nodiscard]] bool Decide(bool fits, Bytes held) noexcept;
 
   struct Known {
     Bytes held = 0;           // most
@@ -48,8 +46,7 @@ class NativeHeld {
   [[nodiscard]] Bytes at_least() const noexcept { return since_emptied_; }
 
  private:
-  static constexpr int kFit = 12;     // iterations
-  static constexpr Bytes kPart = 50;  // so little more is as much
+  static constexpr int kFit = 12;  // iterations
   static constexpr int kLongest = 64;
   static constexpr std::uint64_t kMostPause = 4096;
 
@@ -64,7 +61,6 @@ class NativeHeld {
   Bytes before_emptied_ STALLOC_GUARDED_BY(emptying_) = 0;  // most, in this iteration before caches were emptied
   Bytes with_apart_ STALLOC_GUARDED_BY(emptying_) = 0;
   Known known_;
-  Bytes estimate_ = 0;   // the last that Play returned
   int watched_ = 0;      // iterations since it was opened
   int fitting_ = 0;      // the last of them, in a row
   Bytes held_then_ = 0;  // by us, when it was closed

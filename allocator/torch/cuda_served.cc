@@ -40,8 +40,15 @@ void ServedBlocks::TellBegin(void* pointer, Bytes requested, StreamHandle stream
   history_.OnAlloc({device_, pointer, requested, reinterpret_cast<void*>(stream)}, version::UserMetadataOf(native_));
 }
 
-// All is reported before another thread can have the address.
+// All is reported before another thread can have the address. Statistics alone know no addresses.
 void ServedBlocks::End(void* pointer, std::optional<StreamHandle> current) noexcept {
+  const bool is_reported =
+      c10::impl::GPUTrace::get_trace() != nullptr || history_.active() || c10::memoryProfilingEnabled();
+  if (C10_LIKELY(!is_reported)) {
+    const DeviceRuntime::Freed freed = runtime_.Free(pointer, current);
+    if (freed.bytes != 0) stats_.Freed(freed.bytes, freed.requested, PoolOf(freed.requested));
+    return;
+  }
   const DeviceRuntime::Ending ending = runtime_.BeginFree(pointer);
   TellEnd(ending);
   runtime_.Free(ending, current);

@@ -37,7 +37,8 @@ def main() -> None:
     config = transformers.LlamaConfig(
         vocab_size=VOCABULARY, max_position_embeddings=arguments.longest, use_cache=False, **SIZES[arguments.size]
     )
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).to(device)
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.enable_input_require_grads()
     targets = ["q_proj", "k_proj", "v_proj", "o_proj"]

@@ -158,27 +158,6 @@ TEST(NativeHeldTest, IsClosedOnceThePlanHasProvenGood) {
   EXPECT_EQ(native.known().live, 29 * kMiB);
 }
 
-// Sizes vary: what a larger iteration needed is held on, by that allocator as well.
-TEST(NativeHeldTest, IsClosedWhereNoMoreIsHeldThanItWouldHold) {
-  NativeHeld native;
-  native.feed().Open(&Nothing);
-  native.feed().Allocated(At(512), 60 * kMiB, 0);
-  native.feed().Freed(At(512));
-  Pass(native, 11, 20 * kMiB, /*fits=*/false, 60 * kMiB);
-  EXPECT_TRUE(native.feed().open());
-  Pass(native, 1, 20 * kMiB, /*fits=*/false, 60 * kMiB);
-  EXPECT_FALSE(native.feed().open());
-}
-
-TEST(NativeHeldTest, StaysOpenWhereMoreIsHeld) {
-  NativeHeld native;
-  native.feed().Open(&Nothing);
-  native.feed().Allocated(At(512), 60 * kMiB, 0);
-  native.feed().Freed(At(512));
-  Pass(native, 20, 20 * kMiB, /*fits=*/false, 100 * kMiB);
-  EXPECT_TRUE(native.feed().open());
-}
-
 TEST(NativeHeldTest, IsOpenedWhereMoreIsHeldThanThenLessAndLessOften) {
   NativeHeld native;
   native.feed().Open(&Nothing);

@@ -42,7 +42,14 @@ void RunningMaximum(std::array<std::int16_t, kCells>& row) noexcept {
 
 }  // namespace
 
-// Loops over cells are without branches, one thing each, so that compilers make vector instructions of them.
+// Loops over cells are without branches, one thing each, so that compilers make vector instructions of them: of two
+// kinds where the loader can choose the one that the processor has. Sanitizers are not ready when it does.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define STALLOC_WIDE [[gnu::target_clones("avx2", "default")]]
+#else
+#define STALLOC_WIDE
+#endif
 
 void Alignment::Start(const ScriptIndex& script, std::int32_t cursor) noexcept {
   base_ = std::clamp(cursor, 0, script.size()) - kBandCentre;
@@ -67,7 +74,7 @@ void Alignment::Step(const ScriptIndex& script, Granules granules, std::int32_t 
   Recentre(script);
 }
 
-void Alignment::TakeRequest(const ScriptIndex& script, Granules granules) noexcept {
+STALLOC_WIDE void Alignment::TakeRequest(const ScriptIndex& script, Granules granules) noexcept {
   const auto column = script.ColumnsFrom(base_ - 1);  // element `cell`: the entry that is consumed on the way to `cell`
   const ScriptIndex::SizeInfo info = script.InfoOf(granules);
   const auto worth = static_cast<Cell>(info.worth);
@@ -108,7 +115,7 @@ void Alignment::TakeRequest(const ScriptIndex& script, Granules granules) noexce
   }
 }
 
-void Alignment::LeaveOutEntries(const ScriptIndex& script) noexcept {
+STALLOC_WIDE void Alignment::LeaveOutEntries(const ScriptIndex& script) noexcept {
   const std::int32_t* const costs = script.SkipCostsFrom(base_);
   Row cost;  // of leaving out all entries on the way from cell 0
   Row reached;
@@ -146,7 +153,7 @@ void Alignment::EndAt(std::int32_t end) noexcept {
   std::fill(score_.begin() + first, score_.end(), kHopeless);
 }
 
-void Alignment::FindBest() noexcept {
+STALLOC_WIDE void Alignment::FindBest() noexcept {
   Cell top = kHopeless;
   for (const Cell score : score_) top = std::max(top, score);
   Cell first = kWidth;
