@@ -108,26 +108,6 @@ void IdleChunks::ReleaseOwned(const Arena::Range& range) noexcept {
   ChangeArena([&] { return arena_.ReleaseIdle({&range, 1}); });
 }
 
-bool IdleChunks::WithdrawOwned(const Arena::Range& range) noexcept {
-  const LockGuard lock(mutex_);
-  engine_.Restore(range.offset, range.bytes);
-  return std::ranges::all_of(arena_.HolesIn(range.offset, range.bytes),
-                             [this](const Arena::Range& hole) { return engine_.Withdraw(hole.offset, hole.bytes); });
-}
-
-// The plan counts on it as on the arena's height.
-bool IdleChunks::MapOwned(Arena::Range range) noexcept {
-  const Bytes unit = driver_.Granularity();
-  range = {range.offset / unit * unit, RoundUp(EndOf(range), unit) - range.offset / unit * unit};
-  const std::vector<Arena::Range> holes = arena_.HolesIn(range.offset, range.bytes);
-  const Stopwatch mapping(&counts_.map_nanoseconds);
-  const bool mapped = holes.empty() || (MayHold(Sum(holes)) && MapAgain(holes).ok());
-  ++(mapped ? counts_.times_mapped_again : counts_.times_not_mapped);
-  most_.store(std::max(most_.load(std::memory_order_relaxed), arena_.mapped_bytes()), std::memory_order_relaxed);
-  RestoreBacked({&range, 1});
-  return mapped;
-}
-
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
   mutex_.AssertHeld();
   if (chunks.empty()) return {};
@@ -139,7 +119,6 @@ DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept
 bool IdleChunks::EnsureBacked(Offset offset, Bytes bytes, std::uint64_t now, Growth growth) noexcept {
   const LockGuard lock(mutex_);
   const Arena::Range range{offset, bytes};
-  if (offset >= arena_.borrow_begin()) return MapOwned(range);
   const Bytes missing = Missing(range).bytes;
   if (missing == 0) return true;  // another thread has just brought it back
   if (BackBySpare(range)) return true;
@@ -382,12 +361,12 @@ std::uint64_t IdleChunks::UntilDue(const Arena::Range& range, std::uint64_t now)
 }
 
 // Chunks outside a range, that which is due last in front; blocks may live in them. Larger ones that the cycle never
-// needs again are last of all, since what lies there stays, with own memory amid graphs' pools, which is due soon.
+// needs again are last of all: what lies there stays.
 std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::uint64_t now) const noexcept {
   std::vector<Part> movable;
   for (const Arena::Range& chunk : arena_.Chunks()) {
     if (Touch(chunk, but)) continue;
-    const std::uint64_t until = chunk.offset < arena_.borrow_begin() ? UntilDue(chunk, now) : 0;
+    const std::uint64_t until = UntilDue(chunk, now);
     movable.push_back({chunk, until == SlotUses::kNever && chunk.bytes > small_ ? 0 : until});
   }
   std::ranges::sort(movable, std::ranges::greater{},
@@ -402,7 +381,6 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
     const auto restore = [&](Offset until) {
       mutex_.AssertHeld();
       if (until <= at) return;
-      if (at >= arena_.borrow_begin()) return engine_.Restore(at, until - at);
       if (at < end_) engine_.Restore(at, std::min(until, end_) - at);
       if (at <= end_ && until > end_) {
         end_ = until;

@@ -30,19 +30,12 @@ std::string PoolText(const LentPool& pool) {
   return absl::StrCat(pool.requests, " requests, layout ", absl::Hex(pool.layout), " of ", pool.bytes, " bytes");
 }
 
-// What of the pool's place has the pool's memory.
-ByteRanges BorrowedOf(const LentPool& pool) {
-  std::vector<ByteRange> own;
-  for (const Slot& range : pool.own) own.push_back({range.offset, range.offset + range.capacity});
-  return Without({{0, pool.bytes}}, Merged(std::move(own)));
-}
-
 absl::StatusOr<std::vector<MovedPool>> FindPools(const LendablePools& pools, const DevicePlan& plan) {
   std::vector<MovedPool> found;
   Offset to = 0;
   for (const LentPool& lent : plan.lent_pools) {
     Offset begin = 0;
-    bool is_traced = false;
+    const std::size_t before = found.size();
     for (const LentPool& pool : pools.pools) {
       if (pool.number == lent.number) {
         if (pool.requests != lent.requests || pool.layout != lent.layout || pool.bytes != lent.bytes) {
@@ -50,19 +43,16 @@ absl::StatusOr<std::vector<MovedPool>> FindPools(const LendablePools& pools, con
                                                          " than the trace's: plan ", PoolText(lent), ", trace ",
                                                          PoolText(pool)));
         }
-        is_traced = true;
-        for (const ByteRange& range : BorrowedOf(lent)) {
-          found.push_back({{begin + range.begin, begin + range.end}, to + range.begin});
-        }
+        found.push_back({{begin, begin + pool.bytes}, to});
       }
       begin += pool.bytes;
     }
-    if (!is_traced) {
+    if (found.size() == before) {
       return absl::InvalidArgumentError(
           absl::StrCat("the plan lends pool ", lent.number, ", ", PoolText(lent),
                        "; the trace has no such pool whose bytes and launches are known"));
     }
-    to += lent.extent();
+    to += lent.bytes;
   }
   return found;
 }

@@ -48,19 +48,12 @@ struct TimelineScript {
 struct LentRequest {
   std::uint32_t script = 0;  // of the period
   std::uint32_t entry = 0;
-  Offset offset = 0;  // in the pools' places
+  Offset offset = 0;  // in the pools' layouts
   Bytes bytes = 0;
 };
 
 struct Lending {
-  std::vector<LentPool> pools;  // their places (LentPool::extent) lie one after the other, in this order
-
-  // Memory that is held for them besides the pools.
-  [[nodiscard]] Bytes own_bytes() const {
-    Bytes sum = 0;
-    for (const LentPool& pool : pools) sum += pool.own_bytes();
-    return sum;
-  }
+  std::vector<LentPool> pools;  // their layouts lie one after the other, in this order
   std::vector<LentRequest> requests;
 };
 

@@ -229,8 +229,7 @@ Predicted ParsePredicted(pbf_reader message) {
 LentPool ParseLentPool(pbf_reader message) {
   LentPool pool;
   Fixed64 layout;
-  ReadFields(message, Field(1, pool.number), Field(2, pool.requests), Field(3, layout), Field(4, pool.bytes),
-             Field(5, pool.own, ParseSlot));
+  ReadFields(message, Field(1, pool.number), Field(2, pool.requests), Field(3, layout), Field(4, pool.bytes));
   pool.layout = layout.value;
   return pool;
 }

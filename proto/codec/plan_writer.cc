@@ -42,7 +42,6 @@ void ToMessage(const LentPool& pool, proto::LentPool* message) {
   message->set_requests(pool.requests);
   message->set_layout(pool.layout);
   message->set_bytes(pool.bytes);
-  for (const Slot& range : pool.own) ToMessage(range, message->add_own());
 }
 
 void ToMessage(const StreamEdge& edge, proto::StreamEdge* message) {

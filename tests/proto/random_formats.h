@@ -19,8 +19,7 @@ inline bool operator==(const Entry& a, const Entry& b) {
          a.lent_slot == b.lent_slot;
 }
 inline bool operator==(const LentPool& a, const LentPool& b) {
-  return a.number == b.number && a.requests == b.requests && a.layout == b.layout && a.bytes == b.bytes &&
-         a.own == b.own;
+  return a.number == b.number && a.requests == b.requests && a.layout == b.layout && a.bytes == b.bytes;
 }
 inline bool operator==(const Phase& a, const Phase& b) { return a.mark == b.mark && a.first_entry == b.first_entry; }
 inline bool operator==(const Script& a, const Script& b) { return a.phases == b.phases && a.entries == b.entries; }
@@ -191,11 +190,6 @@ class RandomFormats {
     for (std::uint32_t i = static_cast<std::uint32_t>(Below(3)); i > 0; --i) {
       const auto requests = static_cast<std::uint32_t>(1 + Below(1u << 20));
       device.lent_pools.push_back({.number = i, .requests = requests, .layout = Number(), .bytes = Bytes{4} << 30});
-      for (Offset at = 0; Below(2) == 0 && at <= Bytes{4} << 30;) {
-        const Bytes own = (1 + Below(1u << 9)) * LentPool::kOwnUnit;
-        device.lent_pools.back().own.push_back({at, own});
-        at += own + Below(1u << 9) * LentPool::kOwnUnit;
-      }
     }
     for (std::uint64_t i = device.lent_pools.empty() ? 0 : Below(20); i > 0; --i) {
       device.lent_slots.push_back({.offset = Aligned(1u << 20), .capacity = Aligned(1u << 20)});
