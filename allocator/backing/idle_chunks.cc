@@ -331,9 +331,9 @@ bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) no
   return false;
 }
 
-// What is not backed of the range, ascending: holes, in steps of a chunk, and what lies above all.
+// What is not backed of the range, ascending: holes, in steps of a small chunk, and what lies above all.
 std::vector<Arena::Range> IdleChunks::Lacking(const Arena::Range& range) const noexcept {
-  const Bytes chunk = arena_.chunk_bytes();
+  const Bytes chunk = small_;
   const Offset begin = range.offset / chunk * chunk;
   const Offset below = std::min(RoundUp(EndOf(range), chunk), end_);
   std::vector<Arena::Range> lacking;

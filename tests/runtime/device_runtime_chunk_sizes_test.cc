@@ -134,6 +134,18 @@ TEST_F(PlentyTest, OnceTheCardIsFullIdleMemoryComesAgainInSmallChunks) {
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
+// Large chunks are for few calls, not for more memory.
+TEST_F(PlentyTest, OfWhatWentBackNoMoreComesAgainThanIsNeeded) {
+  weights_ = Filled(kHeight / 2, 'w');
+  Iteration();
+  EXPECT_EQ(runtime_->EmptyCache(), kHeight / 2);
+  void* const first = Filled(kSlot - kCoarse / 2, 'a');
+  EXPECT_EQ(runtime_->Stats().arena_bytes, kHeight / 2 + kSlot - kCoarse / 2);
+  EXPECT_EQ(ChunksFrom(kHeight / 2, kHeight, kCoarse), kSlot / kCoarse - 1);
+  Drop(first, kSlot - kCoarse / 2, 'a');
+  Drop(weights_, kHeight / 2, 'w');
+}
+
 TEST_F(PlentyTest, WhileAStreamIsCapturedTheyStay) {
   weights_ = Filled(kHeight / 2, 'w');
   Iteration();
