@@ -165,7 +165,7 @@ void IdleChunks::TryAgain() noexcept {
   const LockGuard lock(mutex_);
   too_much_.store(kNothingFailed, std::memory_order_relaxed);
   free_.QueryAgain();
-  if (!MayHold(plan_end_ / tuning::kPlentyParts)) (void)UseSmallChunks();
+  if (has_large_ && !MayHold(plan_end_ / tuning::kPlentyParts)) (void)UseSmallChunks();
 }
 
 void IdleChunks::BeginIteration() noexcept {

@@ -84,11 +84,11 @@ class CudaDevice final : private ArenaListener {
   // replayed on another stream and gone by now may still write there. So that emptied caches wait as they did without
   // us (AwaitAll); not while a capture is open.
   [[nodiscard]] bool HasArena() const noexcept { return serves_ && !runtime_->spaces().empty(); }
-  // The whole device is done with all that it was given; false where it cannot be waited for.
   // Before the native allocator gives memory back.
   void LookAtNative() {
     if (serves_) blocks_->LookAtNative();
   }
+  // The whole device is done with all that it was given; false where it cannot be waited for.
   [[nodiscard]] bool AwaitAll() noexcept { return driver_ != nullptr && driver_->Synchronize().ok(); }
   // Idle chunks of the arenas. Nothing while a capture may run.
   void EmptyCache();
