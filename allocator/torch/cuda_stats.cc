@@ -75,7 +75,7 @@ bool CombinedStats::NativeAllocated(Bytes bytes, Bytes requested) noexcept {
   bool passed = false;
   const auto add = [&](Figure figure, std::int64_t amount) {
     since_[figure] += amount;
-    for (const std::size_t type : {kAggregate, kSmall}) passed |= AtMost(figure, type) > rows_[figure][type].peak;
+    for (const std::size_t type : {kAggregate, kSmall}) passed |= UpperBound(figure, type) > rows_[figure][type].peak;
   };
   add(kAllocations, 1);
   add(kActive, 1);
@@ -110,7 +110,7 @@ void CombinedStats::Refresh(const DeviceStats& native, std::uint64_t before) noe
   if (before == native_allocations_) since_ = {};
 }
 
-std::int64_t CombinedStats::AtMost(Figure figure, std::size_t type) const noexcept {
+std::int64_t CombinedStats::UpperBound(Figure figure, std::size_t type) const noexcept {
   const Row& row = rows_[figure][type];
   return row.own + row.native + (type == kLarge ? 0 : since_[figure]);
 }
@@ -160,7 +160,7 @@ bool CombinedStats::Raise(Figure figure, std::size_t pool, std::int64_t amount) 
     Row& row = rows_[figure][type];
     row.own += amount;
     row.allocated += amount;
-    passed |= AtMost(figure, type) > row.peak;
+    passed |= UpperBound(figure, type) > row.peak;
   }
   return passed;
 }

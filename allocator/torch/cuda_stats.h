@@ -90,7 +90,7 @@ class CombinedStats {
   void RefreshLocked(const DeviceStats& native) noexcept;
 
   // The most that the figure may be, of all blocks or of a pool's.
-  [[nodiscard]] std::int64_t AtMost(Figure figure, std::size_t type) const noexcept;
+  [[nodiscard]] std::int64_t UpperBound(Figure figure, std::size_t type) const noexcept;
 
   mutable SpinMutex mutex_;
   std::array<std::array<Row, kTypes>, kFigures> rows_{};
