@@ -11,7 +11,7 @@ namespace stalloc {
 // `left`: what the device has for others once the plan is mapped. Where that is plenty, chunks are large.
 [[nodiscard]] Bytes ChunkBytesOf(const DevicePlan& plan, Bytes left = 0);
 
-// Of the arena's chunks once the device is full: what they are without plenty, or now if that is less.
+// Of the arena's chunks once the device is full; never more than they have now.
 [[nodiscard]] Bytes SmallChunkBytes(const DevicePlan& plan, const Arena& arena);
 
 // For an arena whose height nobody knows: small, since what lies idle between blocks that stay is given back by the

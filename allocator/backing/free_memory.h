@@ -52,7 +52,7 @@ class FreeMemory {
   // As it was last known; from any thread.
   [[nodiscard]] bool is_free() const noexcept { return free_.load(std::memory_order_relaxed); }
 
-  // Of what is free, others need none of so much. `keep`: as for the constructor.
+  // Free bytes of the device beyond those that stay free for others. `keep`: as for the constructor.
   [[nodiscard]] static Bytes Left(const MemoryInfo& device, Bytes keep) noexcept {
     return device.free - std::min(device.free, Kept(device, keep));
   }

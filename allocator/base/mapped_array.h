@@ -25,7 +25,7 @@ class MappedArray {
     if (size == 0) return;
     void* memory = mmap(nullptr, size * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     STALLOC_CHECK(memory != MAP_FAILED, "mmap of %zu bytes", size * sizeof(T));
-    // Its pages are touched one here, one there: large ones cost fewer misses of the processor's page cache.
+    // Accesses are scattered: huge pages cost fewer TLB misses.
     if (size * sizeof(T) >= kHugePage) (void)madvise(memory, size * sizeof(T), MADV_HUGEPAGE);
     data_ = static_cast<T*>(memory);
   }

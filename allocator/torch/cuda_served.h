@@ -34,7 +34,7 @@ class ServedBlocks {
   void NativeBegan(Bytes requested) {
     if (stats_.NativeAllocated(BlockBytes(requested), requested)) LookAtNative();
   }
-  // For peaks of the sum.
+  // Takes the native allocator's statistics into the peaks of the sum.
   void LookAtNative() {
     const std::uint64_t before = stats_.native_allocations();
     stats_.Refresh(native_.getDeviceStats(device_), before);

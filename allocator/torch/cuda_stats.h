@@ -4,7 +4,8 @@
 // part is followed block by block; the native part is looked at when it can matter: after each large native block, and
 // when the sum of our part, the native part as last seen and its small blocks since would be a new peak. Native frees
 // only lower it, so that this sum is an upper bound, and a steady iteration queries the native allocator almost never.
-// Two threads that allocate at the very same time may let a peak be too high by one of their blocks, never too low.
+// Two threads that allocate, or free and allocate, at the very same time may let a peak be too high by one of their
+// blocks, never too low.
 //
 // What the native allocator reserves for small blocks shows when it is looked at next: before what is reserved here
 // shrinks, before a cache is emptied, and when figures are read.
