@@ -158,8 +158,7 @@ ThreadedRun::Result ThreadedRun::Run() {
     ++result.findings.damaged;
   }
   if (!lost_.empty()) {
-    result.findings.first = lost_;
-    ++result.findings.unmapped;
+    result.findings = {.unmapped = 1, .first = lost_};  // what was found later follows from it
   }
   result.sleeps = sleeps_;
   result.refused = refused_;
@@ -324,8 +323,8 @@ void ThreadedRun::Meddle(std::uint64_t seed, const std::atomic<bool>& stop) {
   }
 }
 
-// All of it, or a region's blocks, which are woken with the others or by their name. A device without room to spare
-// might be full at a wake of some.
+// All of it, or a region's blocks, which are woken with the others or by their name. Where only some are awake, other
+// threads ask for memory that those asleep may need at their wake: on a full device all sleep and wake together.
 void ThreadedRun::SleepAndWake(std::uint64_t seed, const std::atomic<bool>& stop) {
   std::mt19937_64 random(seed);
   const TagNames region = std::vector<std::string>{kRegion};
@@ -339,7 +338,7 @@ void ThreadedRun::SleepAndWake(std::uint64_t seed, const std::atomic<bool>& stop
     ++sleeps_;
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 1000));
     const TagNames woken = all || random() % 2 == 0 ? std::nullopt : region;
-    if (all && random() % 4 == 0) (void)runtime_->Wake(region);
+    if (all && !full_ && random() % 4 == 0) (void)runtime_->Wake(region);
     for (int tries = 0;; ++tries) {
       const auto figures = runtime_->Wake(woken);
       if (figures.ok()) break;
