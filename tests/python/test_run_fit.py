@@ -65,6 +65,13 @@ def losses(done: Finished) -> list[float]:
     return found
 
 
+def held(done: Finished) -> float:
+    """MiB at the peak."""
+    found = re.search(r"held (\S+) MiB for", done.good().err)
+    assert found is not None, done.err
+    return float(found[1])
+
+
 @pytest.fixture
 def program(training: Training) -> Program:
     return Program(training)
@@ -161,6 +168,25 @@ def test_another_size_is_another_choice(program: Program) -> None:
     done = program.fit("20M").good()
     assert TRACES in done.err
     assert len(program.choices()) == 2
+
+
+@pytest.mark.parametrize("place", ["directory", pytest.param("cache", marks=pytest.mark.slow)])
+def test_a_plan_serves_starts_with_its_choice_alone(program: Program, place: str) -> None:
+    """And is kept for the next one. A plan that is larger than the size would take more memory at once."""
+    variables = {"STALLOC_AUTO_WAIT": "1", "XDG_CACHE_HOME": str(program.directory / "cache")}
+    if place == "cache":
+        variables["STALLOC_MODEL_INFO_PATH"] = ""
+    first = {size: program.fit(size, **variables).good() for size in ("24M", "16M")}
+    plain = program.start("--auto", **variables).good()
+    for done in (*first.values(), plain):
+        assert "is served from its plan" in done.err
+        assert "of an earlier start" not in done.err.replace("choice of an earlier start", "")
+    for size, before in first.items():
+        again = program.fit(size, **variables)
+        assert losses(again) == losses(before)
+        assert "is served from the plan of an earlier start of this run" in again.err
+        assert held(again) <= float(size[:-1])
+    assert "is served from the plan of an earlier start" in program.start("--auto", **variables).good().err
 
 
 def test_where_nothing_fits_what_is_nearest_is_said(program: Program) -> None:

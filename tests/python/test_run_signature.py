@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import random
 from collections.abc import Sequence
@@ -99,6 +100,17 @@ def test_where_more_lives_at_a_time_it_is_another_run() -> None:
 def test_a_plan_of_another_device_is_not_its_own() -> None:
     assert not signature([batch(6)] * 2, device="H100").fits(signature([batch(6)] * 2, device="H200"))
     assert signature([batch(6)] * 2, device="").fits(signature([batch(6)] * 2, device="H200"))
+
+
+def test_a_plan_for_other_changes_of_the_program_is_not_its_own() -> None:
+    """However small a part of the requests they are."""
+    plain = fresh(6)
+    fitted = dataclasses.replace(plain, changes="7ee968984d1f")
+    assert not plain.fits(fitted)
+    assert not fitted.begins_as(plain)
+    assert fitted.fits(Signature.read(fitted.written()))
+    earlier = {name: value for name, value in plain.written().items() if name != "changes"}
+    assert Signature.read(earlier).fits(plain), "a stalloc before --fit has written it"
 
 
 def varying(seed: int, scale: int, iterations: int) -> Signature:

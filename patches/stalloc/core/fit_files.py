@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional, cast
 
@@ -87,6 +88,25 @@ class Choice:
     offload_state: bool
     own: Optional[Batch]
     batch: Optional[Batch]
+
+    @property
+    def changes(self) -> str:
+        """A name of what it changes in the program, equal for sizes that lead to the same; "": nothing."""
+        models = [dataclasses.asdict(each) for each in self.models if each.recompute or each.offload]
+        batch = None if self.batch is None or self.batch == self.own else dataclasses.asdict(self.batch)
+        if not (models or batch or self.offload_state):
+            return ""
+        text = json.dumps([models, batch, self.offload_state], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def changes_of(environ: Mapping[str, str]) -> str:
+    """Choice.changes of this start; "" where it has no choice, or one that cannot be read: who applies it says so."""
+    try:
+        given = read(Path(environ[FIT]))
+    except (KeyError, OSError, ValueError):
+        return ""
+    return given.changes if isinstance(given, Choice) else ""
 
 
 def write_trial(path: Path, trial: Trial) -> None:

@@ -90,7 +90,7 @@ class Start:
         target = self.run / file.relative_to(self.folder)
         with contextlib.suppress(OSError):
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not _is_locked(target):
+            if not is_locked(target):
                 os.replace(file, target)
 
     def leave(self) -> None:
@@ -321,7 +321,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
+    """Another process writes the trace."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -131,20 +131,27 @@ class Later:
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """The signature of a run whose first iterations are over. `device`: its name, empty where it is not known."""
+    """The signature of a run whose first iterations are over.
+
+    Args:
+        device: its name, empty where it is not known.
+        changes: what `stalloc run --fit` has changed in the program (fit_files.Choice.changes); empty: nothing.
+    """
 
     device: str
     set_up: Phase
     first: Phase
     later: Optional[Later] = None
+    changes: str = ""
 
     @classmethod
-    def of_run(cls, counted: dict[str, Any], finished: int, device: str) -> Optional[Signature]:
+    def of_run(cls, counted: dict[str, Any], finished: int, device: str, changes: str = "") -> Optional[Signature]:
         """From the library's counts, of so many iterations that are over; None where nothing was counted."""
         phases = [Phase.read(fields) for fields in counted.get("iterations", [])[:finished]]
         if not phases:
             return None
-        return cls(device, Phase.read(counted["set_up"]), phases[0], Later.of(phases[1:]) if phases[1:] else None)
+        later = Later.of(phases[1:]) if phases[1:] else None
+        return cls(device, Phase.read(counted["set_up"]), phases[0], later, changes)
 
     @classmethod
     def read(cls, fields: dict[str, Any]) -> Signature:
@@ -152,7 +159,8 @@ class Signature:
         if fields["version"] != VERSION:
             raise ValueError(f"it is of version {fields['version']}, and this is {VERSION}")
         later = None if fields["later"] is None else Later.read(fields["later"])
-        return cls(str(fields["device"]), Phase.read(fields["set_up"]), Phase.read(fields["first"]), later)
+        set_up, first = Phase.read(fields["set_up"]), Phase.read(fields["first"])
+        return cls(str(fields["device"]), set_up, first, later, str(fields.get("changes", "")))
 
     def written(self) -> dict[str, Any]:
         return {
@@ -161,6 +169,7 @@ class Signature:
             "set_up": self.set_up.written(),
             "first": self.first.written(),
             "later": None if self.later is None else self.later.written(),
+            "changes": self.changes,
         }
 
     @property
@@ -186,8 +195,12 @@ class Signature:
         return mine.order == other.order, mine.likeness(other)
 
     def _is_of(self, run: Signature) -> bool:
-        """Whether device and weights are the same."""
-        return not (self.device and run.device and self.device != run.device) and self._set_up_fits(run)
+        """Whether device, weights and the applied choice are the same."""
+        return (
+            self.changes == run.changes
+            and not (self.device and run.device and self.device != run.device)
+            and self._set_up_fits(run)
+        )
 
     def _set_up_fits(self, run: Signature) -> bool:
         smaller = min(self.set_up.bytes, run.set_up.bytes)

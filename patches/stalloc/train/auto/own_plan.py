@@ -81,7 +81,8 @@ class OwnPlan:
         self._confirm_if_decided()
 
     def _signature(self, stats: dict[str, Any], finished: int) -> Optional[Signature]:
-        return Signature.of_run(self._library.signature(), finished, str(stats.get("device_name") or ""))
+        device = str(stats.get("device_name") or "")
+        return Signature.of_run(self._library.signature(), finished, device, self._choice.changes)
 
     def _confirm_if_decided(self) -> None:
         """The plan that serves is this start's: no trace is needed."""

@@ -5,6 +5,7 @@
     claim    the run has been traced: it gets a directory in which no plan is another run's, nor will be
 
 A run whose directory the user names (STALLOC_MODEL_INFO_PATH) has one plan for each rank, and no others are known.
+A start under `stalloc run --fit` has only plans of starts with the same changes (fit_files.Choice.changes).
 Each rank decides for itself; one of a job's ranks may be served from another run's plan than the next. Not thread-safe.
 """
 
@@ -20,11 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, Optional
 
-from stalloc.core import coordinates, log, run_cache, run_files
+from stalloc.core import coordinates, fit_files, log, run_cache, run_files
 from stalloc.core.files import write_whole
 from stalloc.core.run_cache import KnownRun, Program
 from stalloc.core.run_files import Start, signature_name
 from stalloc.core.run_signature import Signature, read_signature
+from stalloc.train.auto import fitted_plans
 
 CHECKED, GUESSED = "checked", "guessed"  # STALLOC_START_PLAN: how sure a start is of its plan
 _DECIDED = 2  # iterations
@@ -65,6 +67,7 @@ class Choice:
         program: None: the user has named the directory, or nothing is kept.
         guess: the run that it begins with, where that has a plan for the rank.
         others: known runs of the program.
+        changes: what `stalloc run --fit` changes in the program.
     """
 
     def __init__(
@@ -76,8 +79,10 @@ class Choice:
         guess: Optional[Candidate] = None,
         others: Sequence[Candidate] = (),
         trust: str = CHECKED,
+        changes: str = "",
     ) -> None:
         self.start = start
+        self.changes = changes
         self.trust = trust
         self._program = program
         self._rank = rank
@@ -197,7 +202,12 @@ def _begin_in(directory: Path, environ: Mapping[str, str], argv: Sequence[str], 
     except OSError as error:
         return _begin_nowhere(directory, rank, error)
     _remove_ended(start.run)
-    return Choice(start, None, rank, guess=_candidate(directory, environ, argv, rank))
+    changes = fit_files.changes_of(environ)
+    fitted_plans.bring(directory, rank, changes)
+    guess = _candidate(directory, environ, argv, rank)
+    while guess is not None and fitted_plans.bring(directory, guess.rank, changes):
+        guess = _candidate(directory, environ, argv, rank)
+    return Choice(start, None, rank, guess=guess, changes=changes)
 
 
 def _begin_nowhere(directory: Optional[Path], rank: int, error: OSError) -> Choice:
@@ -208,7 +218,10 @@ def _begin_nowhere(directory: Optional[Path], rank: int, error: OSError) -> Choi
 def _begin_in_cache(environ: Mapping[str, str], argv: Sequence[str], program: Program, rank: int) -> Choice:
     cache = run_cache.cache_directory(environ)
     known = run_cache.runs_of(program, cache)
-    candidates = {run.directory: _candidate(run.directory, environ, argv, rank) for run in known}
+    changes = fit_files.changes_of(environ)
+    candidates = {
+        run.directory: _with_changes(_candidate(run.directory, environ, argv, rank), changes) for run in known
+    }
     planned = [run for run in known if candidates[run.directory] is not None]
     guess = guess_of(planned, program)
     same = [run for run in planned if program.arguments in run.arguments]
@@ -225,6 +238,7 @@ def _begin_in_cache(environ: Mapping[str, str], argv: Sequence[str], program: Pr
         guess=candidates[guess.directory] if guess is not None else None,
         others=[one for run in planned if run is not guess and (one := candidates[run.directory]) is not None],
         trust=CHECKED if guess is None or (guess in same and len(same) == 1) else GUESSED,
+        changes=changes,
     )
 
 
@@ -261,6 +275,12 @@ def _candidate(directory: Path, environ: Mapping[str, str], argv: Sequence[str],
     except (OSError, ValueError):  # which is said where its plan is looked for
         return None
     return None if replica is None else Candidate(directory, replica)
+
+
+def _with_changes(candidate: Optional[Candidate], changes: str) -> Optional[Candidate]:
+    """None: its plan is of a start with other changes."""
+    signature = None if candidate is None else _signature_or_nothing(candidate)
+    return candidate if changes == ("" if signature is None else signature.changes) else None
 
 
 def _signature_or_nothing(candidate: Candidate, decides: bool = False) -> Optional[Signature]:
