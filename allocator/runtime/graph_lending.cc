@@ -178,8 +178,9 @@ void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& la
     return;
   }
   const std::vector<ByteRange> lendable = catalog.Lendable();
-  const bool in_layouts_order = pool.of_plan.has_value();
-  const PoolPlaces places(layout, pool.place.offset, in_layouts_order ? std::span<const ByteRange>() : lendable);
+  const std::vector<std::uint32_t> first =
+      pool.of_plan.has_value() ? pool.of_plan->first_pieces : PiecesIn(layout, lendable);
+  const PoolPlaces places(layout, pool.place.offset, first);
   GranuleRanges mapped = Borrow(pool, places);
   if (mapped.empty()) {
     pool.state = State::kOver;

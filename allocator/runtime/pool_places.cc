@@ -35,21 +35,30 @@ void AppendCommon(GranuleRange range, const GranuleRanges& others, GranuleRanges
   }
 }
 
-PoolPlaces::PoolPlaces(const PoolLayout& layout, Offset begin, std::span<const ByteRange> first) {
+std::vector<std::uint32_t> PiecesIn(const PoolLayout& layout, std::span<const ByteRange> lendable) {
+  std::vector<std::uint32_t> inside;
+  std::uint32_t number = 0;
   for (const PoolLayout::Extent& extent : layout.extents()) {
-    for (Bytes at = 0; at < extent.bytes; at += PoolLayout::kExtentUnit) pieces_.push_back({extent.address + at, 0});
+    for (std::uint64_t begin = extent.address; begin < extent.address + extent.bytes; ++number) {
+      const std::uint64_t end = begin + PoolLayout::kExtentUnit;
+      const auto has_it = [&](const ByteRange& range) { return range.begin <= begin && end <= range.end; };
+      if (std::ranges::any_of(lendable, has_it)) inside.push_back(number);
+      begin = end;
+    }
   }
-  std::ranges::stable_partition(pieces_, [&](const Piece& piece) {
-    return std::ranges::any_of(first, [&](const ByteRange& range) {
-      return range.begin <= piece.address && piece.address + PoolLayout::kExtentUnit <= range.end;
-    });
-  });
-  for (Piece& piece : pieces_) {
-    piece.offset = begin;
-    begin += PoolLayout::kExtentUnit;
+  return inside;
+}
+
+PoolPlaces::PoolPlaces(const PoolLayout& layout, Offset begin, std::span<const std::uint32_t> first) {
+  for (const PoolLayout::Extent& extent : layout.extents()) {
+    for (Bytes at = 0; at < extent.bytes; at += PoolLayout::kExtentUnit)
+      pieces_.push_back({extent.address + at, begin});
   }
+  const std::vector<Offset> offsets = PieceOffsets(pieces_.size(), first);
+  for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].offset += offsets[i];
   by_address_ = pieces_;
   std::ranges::sort(by_address_, {}, &Piece::address);
+  std::ranges::sort(pieces_, {}, &Piece::offset);
 }
 
 void PoolPlaces::Append(const ByteRange& range, GranuleRanges* places) const {

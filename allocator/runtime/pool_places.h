@@ -27,14 +27,17 @@ using GranuleRanges = std::vector<GranuleRange>;
 void AppendOutside(GranuleRange range, const GranuleRanges& others, GranuleRanges* outside);
 void AppendCommon(GranuleRange range, const GranuleRanges& others, GranuleRanges* common);
 
+// Numbers of pieces that lie in `lendable` alone, which are addresses.
+[[nodiscard]] std::vector<std::uint32_t> PiecesIn(const PoolLayout& layout, std::span<const ByteRange> lendable);
+
 class PoolPlaces {
  public:
   struct Piece {
     std::uint64_t address = 0;  // in the pool
     Offset offset = 0;          // in the arena
   };
-  // From the arena's offset `begin` on. `first`: pieces that lie in these alone come first; none: the layout's order.
-  PoolPlaces(const PoolLayout& layout, Offset begin, std::span<const ByteRange> first);
+  // From the arena's offset `begin` on. `first`: numbers of pieces that lie before all others.
+  PoolPlaces(const PoolLayout& layout, Offset begin, std::span<const std::uint32_t> first);
 
   [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }
   // Adds where the range lies, in parts; what is in no piece is left out.

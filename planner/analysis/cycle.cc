@@ -31,11 +31,13 @@ constexpr std::size_t kMostCompared = 9;
 // An iteration that is so much longer may have a tail of something else.
 constexpr double kTailShare = 1.1;
 constexpr std::size_t kLeastTail = 8;
+// Iterations that have less in common with the model are another program's.
+constexpr double kOtherProgram = 0.5;
 
 class CycleFinder {
  public:
-  CycleFinder(const DeviceTrace& device, const Segmentation& segmentation, bool trace_complete)
-      : device_(device), segmentation_(segmentation), trace_complete_(trace_complete) {}
+  CycleFinder(const DeviceTrace& device, const Segmentation& segmentation, bool trace_complete, std::uint32_t capturing)
+      : device_(device), segmentation_(segmentation), trace_complete_(trace_complete), capturing_(capturing) {}
 
   absl::StatusOr<Cycle> Find() {
     cycle_.traced = static_cast<std::uint32_t>(segmentation_.iterations());
@@ -53,6 +55,9 @@ class CycleFinder {
     cycle_.period = FindPeriod();
     FindTypical();
     cycle_.warmup = FindWarmup();
+    if (CapturesAreFollowedByAnotherProgram()) {
+      BeginAfterCaptures();
+    }
     std::fill_n(cycle_.typical.begin() + cycle_.warmup, cycle_.period, true);
     Warn();
     return cycle_;
@@ -247,6 +252,41 @@ class CycleFinder {
     return most;
   }
 
+  [[nodiscard]] bool CapturesAreFollowedByAnotherProgram() const {
+    const bool is_about_captures = cycle_.warmup < capturing_ || Requests(cycle_.warmup) < kLeastTail;
+    if (capturing_ == 0 || capturing_ >= cycle_.complete || !is_about_captures) {
+      return false;
+    }
+    const std::uint32_t before = std::min(cycle_.warmup, std::max(capturing_, 2u) - 2);
+    for (std::uint32_t i = capturing_; i < cycle_.complete; ++i) {
+      if (Like(i, before) >= kOtherProgram) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // With a follower for the template where there is one.
+  void BeginAfterCaptures() {
+    cycle_.period = 1;
+    const auto longest = [this](std::uint32_t begin, std::uint32_t end) {
+      std::uint32_t best = begin;
+      for (std::uint32_t i = begin + 1; i < end; ++i) {
+        if (Requests(i) > Requests(best)) best = i;
+      }
+      return best;
+    };
+    cycle_.warmup = longest(capturing_, std::max(capturing_ + 1, cycle_.complete - 1));
+    const std::uint32_t last = cycle_.complete - 1;
+    if (static_cast<double>(Requests(last)) > kTailShare * static_cast<double>(Requests(cycle_.warmup))) {
+      cycle_.warmup = last;
+    }
+    for (std::uint32_t i = 0; i < cycle_.traced; ++i) {
+      cycle_.typical[i] = i >= capturing_ && i < cycle_.complete;
+      cycle_.compared[i] = i < capturing_ ? 0 : static_cast<std::uint32_t>(Requests(i));
+    }
+  }
+
   void Warn() {
     if (cycle_.complete == 1) {
       cycle_.warnings.push_back(
@@ -266,6 +306,7 @@ class CycleFinder {
   const DeviceTrace& device_;
   const Segmentation& segmentation_;
   bool trace_complete_;
+  std::uint32_t capturing_;
   Cycle cycle_;
 };
 
@@ -277,8 +318,9 @@ bool FreedAtExit(const DeviceTrace& device, const Allocation& allocation) {
          allocation.free_ordinal == device.segments.back().allocations.size();
 }
 
-absl::StatusOr<Cycle> FindCycle(const DeviceTrace& device, const Segmentation& segmentation, bool trace_complete) {
-  return CycleFinder(device, segmentation, trace_complete).Find();
+absl::StatusOr<Cycle> FindCycle(const DeviceTrace& device, const Segmentation& segmentation, bool trace_complete,
+                                std::uint32_t capturing) {
+  return CycleFinder(device, segmentation, trace_complete, capturing).Find();
 }
 
 }  // namespace stalloc::planner

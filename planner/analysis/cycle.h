@@ -10,6 +10,9 @@
 // workspaces). Warm-up ends with the first typical ones. Later ones that are not typical (an evaluation without a
 // fence, the end of an epoch) take no part in comparisons. Several optimizers per step repeat with a period of their
 // number when marks come from optimizer steps.
+//
+// A run that captures its step requests little afterwards, and other things: then what comes before is warm-up, and the
+// longest iteration after it is the template, of which others have parts.
 #pragma once
 
 #include <cstdint>
@@ -44,9 +47,10 @@ struct Cycle {
   }
 };
 
+// `capturing`: so many leading iterations end with the last that captures what later ones launch (graph_captures.h).
 // FailedPrecondition if there is no iteration to plan; the message says what to do.
 [[nodiscard]] absl::StatusOr<Cycle> FindCycle(const DeviceTrace& device, const Segmentation& segmentation,
-                                              bool trace_complete);
+                                              bool trace_complete, std::uint32_t capturing = 0);
 
 // The block is freed when nothing is requested any more, at the end of the process: as good as never.
 [[nodiscard]] bool FreedAtExit(const DeviceTrace& device, const Allocation& allocation);

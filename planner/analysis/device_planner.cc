@@ -12,6 +12,7 @@
 #include "planner/analysis/lend_figures.h"
 #include "planner/analysis/peak.h"
 #include "planner/analysis/plan_builder.h"
+#include "planner/analysis/pool_choice.h"
 #include "planner/analysis/refine.h"
 #include "planner/analysis/simulate_expandable.h"
 #include "planner/analysis/sweep.h"
@@ -98,7 +99,9 @@ const char* StabilityName(Stability stability) {
 }
 
 absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* observed, bool running) {
-  const absl::StatusOr<Cycle> cycle = FindCycle(device_, traced_.segmentation, traced_.head.complete);
+  const absl::StatusOr<Cycle> cycle =
+      FindCycle(device_, traced_.segmentation, traced_.head.complete,
+                CapturingIterations(FindGraphCaptures(traced_, device_), traced_.segmentation));
   if (!cycle.ok()) {
     return cycle.status();
   }
@@ -137,16 +140,16 @@ absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, co
     }
   }
   choice_ = choice;
-  if (lend_graphs) FindPools();
+  if (lend_graphs) TakePools();
   timeline_ = BuildTimeline(device_, *model_, choice);
   return absl::OkStatus();
 }
 
-void DevicePlanner::FindPools() {
-  lendable_ = FindLendablePools(traced_, device_);
-  PoolSchedule schedule = SchedulePools(lendable_, traced_.segmentation, device_, *model_);
-  if (schedule.empty()) return;
-  schedule_ = std::make_unique<const PoolSchedule>(std::move(schedule));
+void DevicePlanner::TakePools() {
+  PoolChoice found = ChoosePools(traced_, device_, *model_, choice_);
+  lendable_ = std::move(found.pools);
+  if (found.schedule.empty()) return;
+  schedule_ = std::make_unique<const PoolSchedule>(std::move(found.schedule));
   model_->pools = schedule_.get();
 }
 

@@ -60,7 +60,7 @@ class DevicePlanner {
     Bytes held_bytes = 0;  // predicted, of the device
   };
 
-  void FindPools();
+  void TakePools();
   [[nodiscard]] SlotChoice ChoiceByLoad(SlotChoice choice) const;
   [[nodiscard]] absl::StatusOr<TrialOutcome> Predict(const Replay& replay, const SlotJudge* judge) const;
   [[nodiscard]] TrialOutcome PredictRunning(const Replay& replay) const;

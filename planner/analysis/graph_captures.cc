@@ -117,4 +117,17 @@ GraphCaptures FindGraphCaptures(const TracedRank& traced, const DeviceTrace& dev
   return CaptureFinder(traced, device).Run();
 }
 
+std::uint32_t CapturingIterations(const GraphCaptures& found, const Segmentation& segmentation) {
+  const auto segment_of = [&](std::uint64_t event) {
+    const auto after = std::ranges::upper_bound(segmentation.segments, event, {}, &Segment::begin_event);
+    return static_cast<std::uint32_t>(after - segmentation.segments.begin() - 1);
+  };
+  std::uint32_t iterations = 0;
+  for (const GraphLaunch& launch : found.launches) {
+    const std::uint32_t captured = segment_of(found.captures[launch.capture].begin);
+    if (segment_of(launch.event) > captured) iterations = std::max(iterations, captured);
+  }
+  return iterations;
+}
+
 }  // namespace stalloc::planner

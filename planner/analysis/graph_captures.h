@@ -44,4 +44,7 @@ struct GraphCaptures {
 
 [[nodiscard]] GraphCaptures FindGraphCaptures(const TracedRank& traced, const DeviceTrace& device);
 
+// So many leading iterations end with the last one that captures a graph which a later one launches; 0: none does.
+[[nodiscard]] std::uint32_t CapturingIterations(const GraphCaptures& found, const Segmentation& segmentation);
+
 }  // namespace stalloc::planner

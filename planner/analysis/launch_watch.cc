@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<MovedPool>> FindPools(const LendablePools& pools, con
     const std::size_t before = found.size();
     for (const LentPool& pool : pools.pools) {
       if (pool.number == lent.number) {
-        if (pool.requests != lent.requests || pool.layout != lent.layout || pool.bytes != lent.bytes) {
+        if (pool != lent) {
           return absl::InvalidArgumentError(absl::StrCat("the plan lends another pool ", lent.number,
                                                          " than the trace's: plan ", PoolText(lent), ", trace ",
                                                          PoolText(pool)));

@@ -112,14 +112,35 @@ class LendingSpace {
   Bytes largest_ = 0;
 };
 
+// For these pools only those that something lies in.
+Lending LendingOf(std::vector<LentRequest> requests, const std::vector<LentPool>& pools) {
+  std::vector<Offset> ends;
+  for (const LentPool& pool : pools) ends.push_back((ends.empty() ? 0 : ends.back()) + pool.bytes);
+  const auto pool_of = [&](const LentRequest& lent) {
+    return static_cast<std::size_t>(std::ranges::upper_bound(ends, lent.offset) - ends.begin());
+  };
+  std::vector<bool> used(pools.size());
+  for (const LentRequest& lent : requests) used[pool_of(lent)] = true;
+  Lending lending;
+  std::vector<Bytes> left_out(pools.size());  // before each
+  Bytes sum = 0;
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    left_out[i] = sum;
+    if (used[i]) lending.pools.push_back(pools[i]);
+    sum += used[i] ? 0 : pools[i].bytes;
+  }
+  for (LentRequest& lent : requests) lent.offset -= left_out[pool_of(lent)];
+  lending.requests = std::move(requests);
+  return lending;
+}
+
 class Chooser {
  public:
   Chooser(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model, const Timeline& timeline)
       : schedule_(schedule), device_(device), model_(model), timeline_(timeline), space_(schedule) {}
 
-  std::vector<LentRequest> Run() {
+  Lending Run() {
     FindCandidates();
-    if (candidates_.empty()) return {};
     Load load(LoadOfCycle());
     Bytes least = load.most();
     std::size_t useful = 0;
@@ -134,7 +155,9 @@ class Chooser {
       useful = lent.size();
     }
     lent.resize(useful);
-    return lent;
+    Lending lending = LendingOf(std::move(lent), schedule_.pools);
+    lending.cycle_bytes = least;
+    return lending;
   }
 
  private:
@@ -169,7 +192,8 @@ class Chooser {
   }
 
   [[nodiscard]] bool MayBeLent(const CycleEntry& entry, const TimelineEntry& placed, std::uint32_t stream) const {
-    if (placed.block == kNone || placed.entry_class != EntryClass::kStatic || entry.resident) return false;
+    const bool keeps_size = placed.entry_class == EntryClass::kStatic || placed.entry_class == EntryClass::kOptional;
+    if (placed.block == kNone || !keeps_size || entry.resident) return false;
     const Block& block = timeline_.problem.blocks[placed.block];
     return entry.end <= model_.length() && entry.bytes >= kLeastLent && block.bytes == entry.bytes &&
            block.stream == stream && !block.recorded;
@@ -255,34 +279,12 @@ void RemoveBlocks(const std::vector<bool>& gone, Timeline* timeline) {
   RenumberBlocks(numbers, timeline);
 }
 
-// For these pools only those that something lies in.
-Lending LendingOf(std::vector<LentRequest> requests, const std::vector<LentPool>& pools) {
-  std::vector<Offset> ends;
-  for (const LentPool& pool : pools) ends.push_back((ends.empty() ? 0 : ends.back()) + pool.bytes);
-  const auto pool_of = [&](const LentRequest& lent) {
-    return static_cast<std::size_t>(std::ranges::upper_bound(ends, lent.offset) - ends.begin());
-  };
-  std::vector<bool> used(pools.size());
-  for (const LentRequest& lent : requests) used[pool_of(lent)] = true;
-  Lending lending;
-  std::vector<Bytes> left_out(pools.size());  // before each
-  Bytes sum = 0;
-  for (std::size_t i = 0; i < pools.size(); ++i) {
-    left_out[i] = sum;
-    if (used[i]) lending.pools.push_back(pools[i]);
-    sum += used[i] ? 0 : pools[i].bytes;
-  }
-  for (LentRequest& lent : requests) lent.offset -= left_out[pool_of(lent)];
-  lending.requests = std::move(requests);
-  return lending;
-}
-
 }  // namespace
 
 Lending ChooseLent(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model,
                    const Timeline& timeline) {
   if (schedule.empty()) return {};
-  return LendingOf(Chooser(schedule, device, model, timeline).Run(), schedule.pools);
+  return Chooser(schedule, device, model, timeline).Run();
 }
 
 void Lend(Lending lending, Timeline* timeline) {

@@ -9,8 +9,7 @@
 
 #include "planner/analysis/byte_ranges.h"
 #include "planner/analysis/lend.h"
-#include "planner/analysis/lendable_pools.h"
-#include "planner/analysis/pool_schedule.h"
+#include "planner/analysis/pool_choice.h"
 #include "planner/analysis/timeline.h"
 
 namespace stalloc::planner {
@@ -20,6 +19,11 @@ Bytes SizeOf(const ByteRanges& ranges) {
   Bytes sum = 0;
   for (const ByteRange& range : ranges) sum += range.end - range.begin;
   return sum;
+}
+
+SteadyModel WithoutPools(SteadyModel model) {
+  model.pools = nullptr;
+  return model;
 }
 
 struct MostHeld {
@@ -37,13 +41,11 @@ class FiguresFinder {
         model_(model),
         choice_(choice),
         needs_(needs),
-        lendable_(FindLendablePools(traced, device)),
-        schedule_(SchedulePools(lendable_, traced.segmentation, device, model)) {}
+        shared_(ChoosePools(traced, device, WithoutPools(model), choice)) {}
 
   LendFigures Run() {
     CountPools();
-    SteadyModel model = model_;
-    model.pools = nullptr;
+    SteadyModel model = WithoutPools(model_);
     const Timeline apart = BuildTimeline(device_, model, choice_);
     const MostHeld most_apart = MostHeldOf(apart);
     found_.held = found_.held_apart = most_apart.bytes;
@@ -150,8 +152,9 @@ class FiguresFinder {
   const SteadyModel& model_;
   const SlotChoice choice_;
   const GraphNeeds& needs_;
-  const LendablePools lendable_;
-  const PoolSchedule schedule_;
+  const PoolChoice shared_;
+  const LendablePools& lendable_ = shared_.pools;
+  const PoolSchedule& schedule_ = shared_.schedule;
   LendFigures found_;
 };
 

@@ -1,5 +1,6 @@
 #include "planner/analysis/lendable_pools.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -49,7 +50,7 @@ class LendableFinder {
         const auto pool = pools.find(number);
         if (pool == pools.end() || pool->second.layout.empty() || placed_.contains(number)) continue;
         const PoolLayout& layout = pool->second.layout;
-        found_.pools.push_back({number, pool->second.requests, layout.hash(), layout.bytes()});
+        found_.pools.push_back({number, pool->second.requests, layout.hash(), layout.bytes(), {}});
         placed_[number] = {layout, begin};
         begin += layout.bytes();
       }
@@ -104,6 +105,57 @@ class LendableFinder {
   LendablePools found_;
 };
 
+// Puts pieces that are lendable as a whole before the others of their pool.
+class Gatherer {
+ public:
+  explicit Gatherer(LendablePools* found) : found_(*found) {}
+
+  void Run() {
+    Offset begin = 0;
+    for (LentPool& pool : found_.pools) {
+      TakePool(begin, &pool);
+      begin += pool.bytes;
+    }
+    for (ByteRanges* const ranges : {&found_.dead, &found_.lendable, &found_.kept}) *ranges = Moved(*ranges);
+    for (LendablePools::Graph& graph : found_.graphs) {
+      graph.needs = Moved(graph.needs);
+      for (LendablePools::Gift& gift : graph.gifts) gift.bytes = Moved(gift.bytes);
+    }
+  }
+
+ private:
+  static constexpr Bytes kPiece = PoolLayout::kExtentUnit;
+
+  void TakePool(Offset begin, LentPool* pool) {
+    const auto pieces = static_cast<std::uint32_t>(pool->bytes / kPiece);
+    for (std::uint32_t piece = 0; piece < pieces; ++piece) {
+      if (IsLendable({begin + piece * kPiece, begin + (piece + 1) * kPiece})) pool->first_pieces.push_back(piece);
+    }
+    for (const Offset offset : PieceOffsets(pieces, pool->first_pieces)) offsets_.push_back(begin + offset);
+  }
+
+  [[nodiscard]] bool IsLendable(const ByteRange& piece) const {
+    return std::ranges::any_of(
+        found_.lendable, [&](const ByteRange& range) { return range.begin <= piece.begin && piece.end <= range.end; });
+  }
+
+  [[nodiscard]] ByteRanges Moved(const ByteRanges& ranges) const {
+    std::vector<ByteRange> moved;
+    for (const ByteRange& range : ranges) {
+      for (Offset begin = range.begin; begin < range.end;) {
+        const Offset end = std::min(range.end, (begin / kPiece + 1) * kPiece);
+        const Offset to = offsets_[begin / kPiece] + begin % kPiece;
+        moved.push_back({to, to + (end - begin)});
+        begin = end;
+      }
+    }
+    return Merged(std::move(moved));
+  }
+
+  LendablePools& found_;
+  std::vector<Offset> offsets_;  // by piece of all pools
+};
+
 }  // namespace
 
 std::map<std::uint32_t, TracedPool> FindTracedPools(const DeviceTrace& device) {
@@ -132,10 +184,13 @@ std::uint64_t LendablePools::EndOfGift(std::size_t launch, const Gift& gift) con
   return taken.value_or(kForGood);
 }
 
-LendablePools FindLendablePools(const TracedRank& traced, const DeviceTrace& device) {
+LendablePools FindLendablePools(const TracedRank& traced, const DeviceTrace& device, bool gathered) {
   if (traced.head.live_before > 0 || device.addresses.empty()) return {};
   GraphCaptures captures = FindGraphCaptures(traced, device);
-  return captures.captures.empty() ? LendablePools{} : LendableFinder(device, std::move(captures)).Run();
+  if (captures.captures.empty()) return {};
+  LendablePools found = LendableFinder(device, std::move(captures)).Run();
+  if (gathered) Gatherer(&found).Run();
+  return found;
 }
 
 }  // namespace stalloc::planner

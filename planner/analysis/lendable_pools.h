@@ -6,8 +6,8 @@
 //
 // A byte that any kept block has (graph_captures.h) is never lendable, and what a graph without a launch that was seen
 // has is kept. A pool is known by its number, and all its requests' addresses; nothing is lendable of a trace that
-// began late. Pure. Bytes are offsets into the pools' layouts (proto/model/pool_layout.h), which lie one after the
-// other.
+// began late. Pure. Bytes are offsets into the pools' layouts (proto/model/pool_layout.h), or into their pieces as
+// LentPool orders them, which lie one after the other.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,9 @@ struct LendablePools {
   [[nodiscard]] std::uint64_t EndOfGift(std::size_t launch, const Gift& gift) const;
 };
 
-// No pools: nothing may be lent.
-[[nodiscard]] LendablePools FindLendablePools(const TracedRank& traced, const DeviceTrace& device);
+// No pools: nothing may be lent. `gathered`: pieces that are lendable as a whole lie before all others (LentPool), so
+// that large blocks find a place.
+[[nodiscard]] LendablePools FindLendablePools(const TracedRank& traced, const DeviceTrace& device,
+                                              bool gathered = false);
 
 }  // namespace stalloc::planner

@@ -89,13 +89,19 @@ class Scheduler {
       *launches = std::move(found);
     } else if (schedule_.in_order && same) {
       for (std::size_t i = 0; i < found.size(); ++i) {
-        Lifetime& gap = (*launches)[i].gap;
-        gap = {std::min(gap.begin, found[i].gap.begin), std::max(gap.end, found[i].gap.end)};
+        (*launches)[i].gap = Joined((*launches)[i].gap, found[i].gap);
       }
     } else {
       schedule_.in_order = false;
       launches->insert(launches->end(), found.begin(), found.end());
     }
+  }
+
+  // Two gaps of one launch. A gap is wide where requests of the cycle do not come in that iteration: for blocks that do
+  // come any time within it is the same, so that what two have in common stands for both.
+  static Lifetime Joined(const Lifetime& a, const Lifetime& b) {
+    if (a.Overlaps(b)) return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
+    return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
   }
 
   // `life` may pass the cycle's beginning or its end.

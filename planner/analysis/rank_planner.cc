@@ -219,7 +219,11 @@ absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, cons
       return absl::InvalidArgumentError(
           absl::StrCat("the trace has no allocation on the plan's ", DeviceName(device_plan.device)));
     }
-    const LendablePools pools = device_plan.lent_pools.empty() ? LendablePools{} : FindLendablePools(traced, *device);
+    const auto is_gathered = [](const LentPool& pool) { return !pool.first_pieces.empty(); };
+    const LendablePools pools =
+        device_plan.lent_pools.empty()
+            ? LendablePools{}
+            : FindLendablePools(traced, *device, std::ranges::any_of(device_plan.lent_pools, is_gathered));
     absl::StatusOr<Replay> replay = ReplayTrace(*device, device_plan, {}, &pools);
     if (!replay.ok()) {
       return WithDevice(replay.status(), device_plan.device);

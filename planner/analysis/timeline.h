@@ -55,6 +55,7 @@ struct LentRequest {
 struct Lending {
   std::vector<LentPool> pools;  // their layouts lie one after the other, in this order
   std::vector<LentRequest> requests;
+  Bytes cycle_bytes = 0;  // the greatest load of the cycle without them
 };
 
 struct Timeline {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "planner/analysis/cycle.h"
+#include "planner/analysis/graph_captures.h"
 #include "planner/analysis/steady.h"
 
 namespace stalloc::planner {
@@ -44,7 +45,8 @@ DeviceFacts::DeviceFacts(const TracedRank& traced, const DeviceTrace& traced_dev
     role_of.push_back(found->second);
   }
   std::optional<SteadyModel> model;
-  if (const auto cycle = FindCycle(device, traced.segmentation, traced.head.complete); cycle.ok()) {
+  const std::uint32_t capturing = CapturingIterations(FindGraphCaptures(traced, device), traced.segmentation);
+  if (const auto cycle = FindCycle(device, traced.segmentation, traced.head.complete, capturing); cycle.ok()) {
     model = CompareIterations(device, *cycle);
   }
   const MemoryClassifier classifier(device, model.has_value() ? &*model : nullptr, phases);

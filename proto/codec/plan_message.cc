@@ -36,6 +36,12 @@ struct EnumNumber {
   std::int64_t value = 0;
 };
 
+// protozero itself does not look at the wire type of a packed field, and would take the eight bytes of a fixed64 for a
+// length and values.
+void RequirePacked(const pbf_reader& message) {
+  if (message.wire_type() != protozero::pbf_wire_type::length_delimited) throw Malformed("unexpected wire type");
+}
+
 void Read(pbf_reader& field, std::uint32_t& value) { value = field.get_uint32(); }
 void Read(pbf_reader& field, std::uint64_t& value) { value = field.get_uint64(); }
 void Read(pbf_reader& field, std::int32_t& value) { value = field.get_sint32(); }
@@ -43,6 +49,10 @@ void Read(pbf_reader& field, double& value) { value = field.get_double(); }
 void Read(pbf_reader& field, bool& value) { value = field.get_bool(); }
 void Read(pbf_reader& field, std::string& value) { value = field.get_string(); }
 void Read(pbf_reader& field, std::vector<std::string>& values) { values.push_back(field.get_string()); }
+void Read(pbf_reader& field, std::vector<std::uint32_t>& values) {
+  RequirePacked(field);
+  for (const std::uint32_t value : field.get_packed_uint32()) values.push_back(value);
+}
 void Read(pbf_reader& field, Fixed64& number) { number.value = field.get_fixed64(); }
 void Read(pbf_reader& field, EnumNumber& number) { number.value = field.get_enum(); }
 
@@ -102,12 +112,6 @@ Mark ParseMark(pbf_reader message) {
   mark.edge = CheckedEnum(edge.value, MarkEdge::kBegin, MarkEdge::kEnd, "mark edge");
   mark.pass = CheckedEnum(pass.value, Pass::kNone, Pass::kOther, "pass");
   return mark;
-}
-
-// protozero itself does not look at the wire type of a packed field, and would take the eight bytes of a fixed64 for a
-// length and values.
-void RequirePacked(const pbf_reader& message) {
-  if (message.wire_type() != protozero::pbf_wire_type::length_delimited) throw Malformed("unexpected wire type");
 }
 
 Slot ParseSlot(pbf_reader message) {
@@ -229,7 +233,8 @@ Predicted ParsePredicted(pbf_reader message) {
 LentPool ParseLentPool(pbf_reader message) {
   LentPool pool;
   Fixed64 layout;
-  ReadFields(message, Field(1, pool.number), Field(2, pool.requests), Field(3, layout), Field(4, pool.bytes));
+  ReadFields(message, Field(1, pool.number), Field(2, pool.requests), Field(3, layout), Field(4, pool.bytes),
+             Field(5, pool.first_pieces));
   pool.layout = layout.value;
   return pool;
 }

@@ -54,6 +54,11 @@ struct LentPool {
   std::uint32_t requests = 0;  // of the pool that its layout is of
   std::uint64_t layout = 0;    // PoolLayout::hash
   Bytes bytes = 0;             // PoolLayout::bytes
+  // Pieces of PoolLayout::kExtentUnit, by their number in the layout, that lie before all others; these keep their
+  // order. Empty: all lie as in the layout.
+  std::vector<std::uint32_t> first_pieces;
+
+  bool operator==(const LentPool&) const = default;
 };
 
 struct Predicted {

@@ -4,6 +4,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "proto/model/pool_layout.h"
 
 namespace stalloc {
 namespace {
@@ -88,6 +91,19 @@ class DeviceCheck {
     return CheckSlotIn(plan_.slots[index], "slot " + to_string(index), plan_.arena_bytes, "the arena's ");
   }
 
+  [[nodiscard]] static std::optional<Error> CheckFirstPieces(const LentPool& pool, const std::string& where) {
+    const Bytes pieces = pool.bytes / PoolLayout::kExtentUnit;
+    std::vector<bool> found(static_cast<std::size_t>(pieces));
+    for (const std::uint32_t piece : pool.first_pieces) {
+      if (piece >= pieces) {
+        return Violation(where, "expected first pieces below " + to_string(pieces) + ", found " + to_string(piece));
+      }
+      if (found[piece]) return Violation(where, "piece " + to_string(piece) + " is listed twice");
+      found[piece] = true;
+    }
+    return std::nullopt;
+  }
+
   [[nodiscard]] std::optional<Error> CheckLent() const {
     Bytes bytes = 0;
     for (std::size_t i = 0; i < plan_.lent_pools.size(); ++i) {
@@ -106,6 +122,7 @@ class DeviceCheck {
                                     to_string(kMostLentBytes - bytes) + ", found " + to_string(pool.bytes));
       }
       bytes += pool.bytes;
+      if (auto error = CheckFirstPieces(pool, where)) return error;
     }
     if (plan_.lent_slots.size() >= kNoSlot) {
       return Violation(device_, "too many lent slots: " + to_string(plan_.lent_slots.size()));

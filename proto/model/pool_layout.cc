@@ -41,6 +41,21 @@ PoolLayout::PoolLayout(std::span<const PoolBlock> requests) {
   for (const PoolBlock& block : requests) hash_ = Hashed(Hashed(hash_, block.bytes), *OffsetOf(block.address));
 }
 
+std::vector<Offset> PieceOffsets(std::size_t pieces, std::span<const std::uint32_t> first) {
+  constexpr Offset kNowhere = ~Offset{0};
+  std::vector<Offset> offsets(pieces, kNowhere);
+  Offset next = 0;
+  const auto place = [&](Offset& offset) {
+    offset = next;
+    next += PoolLayout::kExtentUnit;
+  };
+  for (const std::uint32_t piece : first) place(offsets[piece]);
+  for (Offset& offset : offsets) {
+    if (offset == kNowhere) place(offset);
+  }
+  return offsets;
+}
+
 std::optional<Offset> PoolLayout::OffsetOf(std::uint64_t address) const {
   for (const Extent& extent : extents_) {
     if (address - extent.address < extent.bytes) return extent.offset + (address - extent.address);

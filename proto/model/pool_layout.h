@@ -6,6 +6,7 @@
 //   layout                     [0 ------ extent 0 ------)[------ extent 1 ------)   in the order of first requests
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -52,5 +53,9 @@ class PoolLayout {
   Bytes bytes_ = 0;
   std::uint64_t hash_ = 0;
 };
+
+// Where the pieces of kExtentUnit of a layout lie, by their number, if some lie before all others, which keep their
+// order. REQUIRES: `first` are different numbers below `pieces`.
+[[nodiscard]] std::vector<Offset> PieceOffsets(std::size_t pieces, std::span<const std::uint32_t> first);
 
 }  // namespace stalloc

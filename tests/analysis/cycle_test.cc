@@ -76,6 +76,27 @@ TEST(CycleTest, TwoOptimizersInTurnHaveAPeriodOfTwo) {
   EXPECT_EQ(cycle.ScriptOf(5), 1u);
 }
 
+Cycle FindAfter(const std::string& script, std::uint32_t capturing) {
+  const Trace trace = TraceFromScript(script);
+  return FindCycle(BuildLifetimes(trace).value()[0], CutAtMarks(trace), true, capturing).value();
+}
+
+TEST(CycleTest, WhatFollowsACapturedStepIsAnotherProgram) {
+  const std::string eager = Repeat(std::string("I ") + kBody, 4);
+  const std::string launches = "I I +e=7777 +f=6666 -e -f I ";
+  const Cycle cycle = FindAfter("+w=512 " + eager + "I " + launches + launches, 5);
+  EXPECT_EQ(cycle.warmup, 6u) << "the longest of those after the captures, with one after it";
+  EXPECT_EQ(cycle.period, 1u);
+  EXPECT_THAT(cycle.typical, ElementsAre(false, false, false, false, false, true, true, true, true, true, true));
+  EXPECT_EQ(FindAfter("+w=512 " + eager + "I " + launches + launches, 0).warmup, 0u) << "nothing was captured";
+}
+
+TEST(CycleTest, CapturesThatLeaveTheIterationAsItWasChangeNothing) {
+  const std::string iterations = Repeat(std::string("I ") + kBody, 6);
+  EXPECT_EQ(FindAfter("+w=512 " + iterations, 3).warmup, 0u);
+  EXPECT_EQ(FindAfter("+w=512 " + iterations, 6).warmup, 0u) << "no iteration follows";
+}
+
 TEST(CycleTest, SizesThatVaryByChanceHaveAPeriodOfOne) {
   std::string script = "+w=512 ";
   for (int i = 0; i < 8; ++i) {

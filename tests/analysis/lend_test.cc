@@ -34,6 +34,7 @@ class LendTest : public testing::Test {
 
   void PlanTrace() {
     RankPlannerOptions options;
+    options.slots = slots_;
     const auto solver = MakePortfolio();
     RankResult result = PlanRank(trace_, options, *solver).value();
     ASSERT_TRUE(result.plan_status.ok()) << result.plan_status;
@@ -61,6 +62,7 @@ class LendTest : public testing::Test {
     return offsets;
   }
 
+  SlotChoice slots_;
   Trace trace_;
   stalloc::Plan plan_;
   RankReport report_;
@@ -90,6 +92,34 @@ TEST_F(LendTest, WhatIsDeadServesBetweenLaunches) {
   const PackingReport& packing = *report_.devices.at(0).packing;
   EXPECT_EQ(packing.lent_bytes, 8 * kMiB);
   EXPECT_EQ(packing.lent_requests, 2u);
+}
+
+// No free range of the pool is as large as the block, but all pieces of 20 MiB without kept bytes are together.
+TEST_F(LendTest, PiecesThatAreLentAsAWholeAreGatheredForLargeBlocks) {
+  const std::string graph = "+w=4M C0 +a=40M!1^0 +k=20M!1^40M +b=40M!1^60M -a -b C0-";
+  Plan(graph, "I R0 +t=70M -t");
+  EXPECT_THAT(LentAt(), ElementsAre(0));
+  EXPECT_THAT(device().lent_pools.at(0).first_pieces, ElementsAre(0, 1, 3, 4));
+  EXPECT_EQ(device().arena_bytes, 4 * kMiB);
+  device().lent_pools[0].first_pieces = {0, 1, 2, 3};
+  EXPECT_THAT(Error(), HasSubstr("the plan lends another pool 1 than the trace's"));
+  Plan(graph, "I R0 +t=30M +u=30M -t -u");
+  EXPECT_THAT(device().lent_pools.at(0).first_pieces, IsEmpty()) << "the layout's order serves as well";
+  Plan(graph, "I +t=70M R0 -t");
+  EXPECT_THAT(device().lent_slots, IsEmpty());
+}
+
+// Eager iterations, a captured step, then launches, with an evaluation in some iterations: in the others a launch may
+// come at any time of its blocks' lives.
+TEST_F(LendTest, AfterTheStepIsCapturedOnlyWhatIsLeftOfItIsPlanned) {
+  slots_ = {SlotPolicy::kTemplate};
+  const std::string eager = "I +a=3M +b=5M +c=7M +d=2M -d -c -b -a ";
+  const std::string evaluation = "+x=1M +y=6M -x -y ";
+  PlanAll("+w=4M " + Repeat(eager, 3) + "I C0 +g=8M!1^0 -g C0- R0 " + "I R0 I " + evaluation + "R0 I R0 I R0");
+  EXPECT_EQ(device().prologue.size(), 6u) << "set-up, three eager iterations, the capture, and a launch";
+  EXPECT_THAT(LentAt(), ElementsAre(6, 0));
+  EXPECT_EQ(device().cycle.at(0).entries.at(1).entry_class, EntryClass::kOptional);
+  EXPECT_EQ(Check().at(0).segments.at(2).hits, 4u);
 }
 
 TEST_F(LendTest, NothingIsLentThatDoesNotLowerThePeak) {

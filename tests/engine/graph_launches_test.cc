@@ -27,7 +27,7 @@ void* PlaceAt(Offset offset) { return kBase + kLentBegin + offset; }
 DevicePlan LentPlan() {
   DevicePlan plan;
   plan.arena_bytes = 16 * kBlock;
-  plan.lent_pools = {{.number = 1, .requests = 1, .layout = 1, .bytes = kPool}};
+  plan.lent_pools = {{.number = 1, .requests = 1, .layout = 1, .bytes = kPool, .first_pieces = {}}};
   plan.lent_slots = {{0, kBlock}, {kBlock, 2 * kBlock}};
   plan.cycle.emplace_back();
   for (std::uint32_t i = 0; i < 2; ++i) {

@@ -147,7 +147,8 @@ TEST(PlanCodecTest, TheColumnOfLentSlotsIsThereWhereAnEntryHasOne) {
   for (const proto::Script& script : message.devices(0).cycle()) EXPECT_EQ(script.lent_plus_one_size(), 0);
   EXPECT_EQ(message.devices(0).lent_pools_size() + message.devices(0).lent_slots_size(), 0);
 
-  device.lent_pools = {{.number = 3, .requests = 2, .layout = 0xfedcba9876543210u, .bytes = 4096}};
+  device.lent_pools = {
+      {.number = 3, .requests = 2, .layout = 0xfedcba9876543210u, .bytes = 60 * kMiB, .first_pieces = {2}}};
   device.lent_slots = {{.offset = 512, .capacity = 1024}};
   ASSERT_GT(device.cycle[0].entries.size(), 1u);
   Entry& entry = device.cycle[0].entries[1];
@@ -159,6 +160,8 @@ TEST(PlanCodecTest, TheColumnOfLentSlotsIsThereWhereAnEntryHasOne) {
   EXPECT_EQ(written.cycle(0).lent_plus_one_size(), static_cast<int>(device.cycle[0].entries.size()));
   EXPECT_EQ(written.cycle(0).lent_plus_one(1), 1u);
   EXPECT_EQ(written.lent_pools(0).layout(), 0xfedcba9876543210u);
+  ASSERT_EQ(written.lent_pools(0).first_pieces_size(), 1);
+  EXPECT_EQ(written.lent_pools(0).first_pieces(0), 2u);
   const Result<Plan> read = ParsePlan(EncodePlan(plan), "p.plan");
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_TRUE(read.value() == plan);

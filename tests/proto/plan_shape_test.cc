@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "proto/model/pool_layout.h"
 #include "tests/proto/random_formats.h"
 
 namespace stalloc {
@@ -28,8 +29,8 @@ Plan SmallPlan() {
   script.entries[1].slot = kNoSlot;
   script.phases = {{.mark = {}, .first_entry = 0}, {.mark = {}, .first_entry = 1}};
   device.cycle = {script};
-  device.lent_pools = {{.number = 2, .requests = 5, .layout = 7, .bytes = 2048},
-                       {.number = 1, .requests = 1, .layout = 9, .bytes = 1024}};
+  device.lent_pools = {{.number = 2, .requests = 5, .layout = 7, .bytes = 2048, .first_pieces = {}},
+                       {.number = 1, .requests = 1, .layout = 9, .bytes = 1024, .first_pieces = {}}};
   device.lent_slots = {{.offset = 1024, .capacity = 1536}};
   device.stream_edges = {{.from_slot = 0, .to_slot = 1, .from_stream = 0, .to_stream = 1}};
   Plan plan;
@@ -100,6 +101,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"LentPoolRequests", [](DevicePlan* d) { d->lent_pools[0].requests = 0; }, "above 0, found 2 and 0"},
         Case{"LentPoolBytes", [](DevicePlan* d) { d->lent_pools[0].bytes = 1000; },
              "lent pool 0: expected a positive multiple of 512 bytes"},
+        Case{"LentPoolPiece", [](DevicePlan* d) { d->lent_pools[1].first_pieces = {0}; },
+             "lent pool 1: expected first pieces below 0, found 0"},
+        Case{"LentPoolPieceTwice",
+             [](DevicePlan* d) {
+               d->lent_pools[0].bytes = 2 * PoolLayout::kExtentUnit;
+               d->lent_pools[0].first_pieces = {1, 1};
+             },
+             "lent pool 0: piece 1 is listed twice"},
         Case{"LentPoolsTooLarge", [](DevicePlan* d) { d->lent_pools[1].bytes = ~Bytes{511}; }, "lent pool 1: expected"},
         Case{"EntryLentSlot", [](DevicePlan* d) { d->cycle[0].entries[1].lent_slot = 1; }, "lent slot 1 of 1"},
         Case{"EntryTooBigToBeLent",

@@ -47,6 +47,13 @@ TEST(PoolLayoutTest, OtherSizesOffsetsOrCountsAreAnotherLayout) {
   EXPECT_NE(PoolLayout(other).hash(), layout.hash());
 }
 
+TEST(PoolLayoutTest, PiecesThatComeFirstLieBeforeTheOthers) {
+  constexpr Bytes kPiece = PoolLayout::kExtentUnit;
+  EXPECT_EQ(PieceOffsets(4, std::vector<std::uint32_t>{3, 1}),
+            (std::vector<Offset>{2 * kPiece, kPiece, 3 * kPiece, 0}));
+  EXPECT_EQ(PieceOffsets(2, {}), (std::vector<Offset>{0, kPiece}));
+}
+
 TEST(PoolLayoutTest, WithoutAddressesThereIsNone) {
   std::vector<PoolBlock> requests = Requests(kLarge, kSmall);
   requests[2].address = 0;

@@ -61,6 +61,21 @@ TEST_F(GraphLendingTest, EagerBlocksLieInThePoolBetweenLaunches) {
   EXPECT_EQ(Graphs().times_lent, 1u);
 }
 
+// The second of the layout's pieces comes first, and is lent at that offset.
+TEST_F(GraphLendingTest, PiecesLieInTheOrderOfThePlan) {
+  Start({.gathers = true});
+  Begin();
+  const Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  const Arena& arena = *program_->runtime().arena();
+  EXPECT_EQ(GraphProgram::AddressOf(dead), arena.base() + arena.borrow_begin());
+  EXPECT_EQ(Graphs().hits, 1u);
+  ASSERT_TRUE(program_->device().Synchronize().ok());
+  EXPECT_EQ(*reinterpret_cast<const std::uint64_t*>(program_->dead()), dead.key) << "one memory, two addresses";
+  program_->Free(dead);
+  Begin();
+  EXPECT_EQ(Graphs().surprises, 0u);
+}
+
 TEST_F(GraphLendingTest, APoolOfOtherRequestsIsNotThePlans) {
   Start({.requests_off = 1});
   Begin();
@@ -388,8 +403,10 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
 TEST(GraphLendingProgramsTest, NoByteIsWrong) {
   Outcome sum;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    const Outcome outcome =
-        RunRandomly({.seed = seed, .habits = {.refuses = seed % 3 == 0 ? 0.1 : 0}, .poisons = seed % 4 == 0});
+    const Outcome outcome = RunRandomly({.seed = seed,
+                                         .habits = {.refuses = seed % 3 == 0 ? 0.1 : 0},
+                                         .poisons = seed % 4 == 0,
+                                         .gathers = seed % 5 == 0});
     ASSERT_EQ(outcome.findings.count(), 0u) << "seed " << seed << ": " << outcome.findings.first;
     sum.graphs.hits += outcome.graphs.hits;
     sum.graphs.surprises += outcome.graphs.surprises;

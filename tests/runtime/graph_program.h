@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "allocator/driver/host_driver.h"
@@ -34,6 +35,7 @@ class GraphProgram {
   static constexpr Bytes kKept = 2 * kBlockAlignment;
   static constexpr Bytes kArena = 4 * kGranularity;  // of the plan
   static constexpr std::uint32_t kNumber = 1;        // of the pool
+  static constexpr Bytes kFarAway = 2 * PoolLayout::kExtentGap;
   static constexpr GraphId kA = 1;
   static constexpr GraphId kB = 2;
 
@@ -45,17 +47,15 @@ class GraphProgram {
     std::uint64_t layout_off = 0;    // the plan's hash is wrong by that
     std::uint32_t requests_off = 0;  // its number of the pool's requests likewise
     bool poisons = false;            // STALLOC_GRAPHS=poison
+    bool gathers = false;            // what is kept lies in a segment of its own, which the plan places after the other
   };
   explicit GraphProgram(const Options& options)
       : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
         device_(std::make_unique<QueuedDevice>(*host_, options.seed, options.habits)) {
-    EXPECT_TRUE(device_->Reserve(PoolLayout::kExtentUnit, &pool_).ok());
-    for (Bytes at = 0; at < kPool; at += kGranularity) {
-      PhysicalHandle& handle = memory_.emplace_back();
-      EXPECT_TRUE(device_->Create(kGranularity, &handle).ok());
-      EXPECT_TRUE(device_->Map(pool_ + at, kGranularity, handle).ok());
-    }
-    EXPECT_TRUE(device_->SetAccess(pool_, kPool).ok());
+    EXPECT_TRUE(device_->Reserve(kFarAway + PoolLayout::kExtentUnit, &pool_).ok());
+    for (Bytes at = 0; at < kPool; at += kGranularity) MapPool(pool_ + at);
+    kept_ = options.gathers ? pool_ + kFarAway : pool_ + kDead + kCarried;
+    if (options.gathers) MapPool(kept_);
     plan_ = MakePlan(options);
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
                                                                     .upstream = &upstream_,
@@ -116,7 +116,7 @@ class GraphProgram {
   // In the pool.
   [[nodiscard]] Address dead() const { return pool_; }
   [[nodiscard]] Address carried() const { return pool_ + kDead; }
-  [[nodiscard]] Address kept() const { return pool_ + kDead + kCarried; }
+  [[nodiscard]] Address kept() const { return kept_; }
   // Of the bytes that lie there once the device is done, those that are 0xff.
   [[nodiscard]] Bytes FilledAt(Address address, Bytes bytes) {
     EXPECT_TRUE(device_->Synchronize().ok());
@@ -127,9 +127,9 @@ class GraphProgram {
   // The pool's memory goes.
   void LeavePool() {
     EXPECT_TRUE(device_->Synchronize().ok());
-    for (std::size_t i = 0; i < memory_.size(); ++i) {
-      EXPECT_TRUE(device_->Unmap(pool_ + i * kGranularity, kGranularity).ok());
-      EXPECT_TRUE(device_->Release(memory_[i]).ok());
+    for (const auto& [address, handle] : memory_) {
+      EXPECT_TRUE(device_->Unmap(address, kGranularity).ok());
+      EXPECT_TRUE(device_->Release(handle).ok());
     }
     memory_.clear();
   }
@@ -139,14 +139,24 @@ class GraphProgram {
     return {{kept(), kKept}, {dead(), kDead}, {carried(), kCarried}, {dead(), kDead}};
   }
 
+  void MapPool(Address address) {
+    PhysicalHandle& handle = memory_.emplace_back(address, PhysicalHandle()).second;
+    EXPECT_TRUE(device_->Create(kGranularity, &handle).ok());
+    EXPECT_TRUE(device_->Map(address, kGranularity, handle).ok());
+    EXPECT_TRUE(device_->SetAccess(address, kGranularity).ok());
+  }
+
   [[nodiscard]] DevicePlan MakePlan(const Options& options) const {
     const PoolLayout layout(Requests());
+    const Offset moved = options.gathers ? PoolLayout::kExtentUnit : 0;
     DevicePlan plan = PlanBuilder().ArenaOf(kArena).Build();
     plan.lent_pools = {{.number = kNumber,
                         .requests = static_cast<std::uint32_t>(Requests().size()) + options.requests_off,
                         .layout = layout.hash() + options.layout_off,
-                        .bytes = layout.bytes()}};
-    plan.lent_slots = {{*layout.OffsetOf(dead()), kDead}, {*layout.OffsetOf(carried()), kCarried}};
+                        .bytes = layout.bytes(),
+                        .first_pieces = {}}};
+    if (options.gathers) plan.lent_pools[0].first_pieces = {1};
+    plan.lent_slots = {{*layout.OffsetOf(dead()) - moved, kDead}, {*layout.OffsetOf(carried()) - moved, kCarried}};
     for (std::uint32_t i = 0; i < 2; ++i) {
       Entry entry;
       entry.bytes = entry.min_bytes = entry.max_bytes = plan.lent_slots[i].capacity;
@@ -205,8 +215,9 @@ class GraphProgram {
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> host_;
   std::unique_ptr<QueuedDevice> device_;
-  Address pool_ = 0;                    // as the native allocator has it
-  std::vector<PhysicalHandle> memory_;  // the pool's
+  Address pool_ = 0;  // as the native allocator has it
+  Address kept_ = 0;
+  std::vector<std::pair<Address, PhysicalHandle>> memory_;  // the pool's
   GraphPools pools_;
   DevicePlan plan_;
   std::unique_ptr<DeviceRuntime> runtime_;

@@ -29,7 +29,8 @@ TEST(PoolPlacesTest, WithoutAChoiceTheOrderIsTheLayouts) {
 // The second piece has kept bytes.
 TEST(PoolPlacesTest, PiecesThatAreLentAsAWholeComeFirst) {
   const std::vector<ByteRange> lendable = {{kPool, kPool + kUnit + 512}, {kPool + 2 * kUnit, kPool + 4 * kUnit}};
-  const PoolPlaces places(FourPieces(), kBegin, lendable);
+  EXPECT_EQ(PiecesIn(FourPieces(), lendable), (std::vector<std::uint32_t>{0, 2, 3}));
+  const PoolPlaces places(FourPieces(), kBegin, PiecesIn(FourPieces(), lendable));
   GranuleRanges lent;
   for (const ByteRange& range : lendable) places.Append(range, &lent);
   EXPECT_EQ(MergedGranules(lent), (GranuleRanges{InArena(0, 3 * kUnit + 512)}));
