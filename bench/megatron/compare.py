@@ -31,14 +31,14 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from documents import write_json
 from figures import Result, read_log, rows_of, table
-from modes import await_planners
+from modes import Modes, await_planners
 from ranks import run_ranks
 from workloads import SIZES, WORKLOADS
 
 HERE = Path(__file__).resolve().parent
 AUTO = ("auto", "auto-again")
 MODES = ["native", "native-again", "native-resumed", "expandable", "trace", "alloc", *AUTO, "resumed"]
-_KEPT = ("STALLOC_LIB_PATH", "STALLOC_DEVICE", "STALLOC_ROOT")
+_KEPT = ("STALLOC_DEVICE", "STALLOC_ROOT")
 _ports = itertools.count()
 
 
@@ -151,13 +151,10 @@ class Comparison:
         }
 
     def _environment(self, mode: str) -> dict[str, str]:
-        variables = {k: v for k, v in os.environ.items() if not k.startswith("STALLOC_") or k in _KEPT}
-        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-            variables.pop(name, None)
+        variables = Modes(self.output).environment(mode if mode == "expandable" else "native")
+        variables |= {name: os.environ[name] for name in _KEPT if name in os.environ}
         variables["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # Megatron wants it for its overlaps
         variables["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # else every process brings a pool of its own
-        if mode == "expandable":
-            variables["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         return {**variables, **WORKLOADS[self.workload].environment}
 
     def _stalloc_variables(self, mode: str) -> dict[str, str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,19 +12,16 @@ from by_hand import BUDGET, EXPANDABLE, NATIVE
 from documents import GIB
 from known import Configuration, Known
 from launch import EXIT_OUT_OF_MEMORY, Launcher, failed, outcome_of
+from modes import Modes, PlanError
 from search import Outcome
 
 OFFLOAD = "stalloc-offload"  # stalloc, with a choice that may go to the host
 GRAPHS = "stalloc-graphs"  # the same, with captured micro-batches where that is faster
 PLANNED_STEPS = 4  # of the trace that stalloc is planned from
-_EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-_MODES: dict[str, dict[str, str]] = {  # of contenders that are not stalloc's
-    "native": {},
-    "expandable": _EXPANDABLE,
-    NATIVE: {},
-    EXPANDABLE: _EXPANDABLE,
-    BUDGET: _EXPANDABLE,
-}
+_TRACE = "trace-exact"
+_STRICT = ["STALLOC_STRICT=1"]  # a run that would go on with plain torch ends instead
+# Of contenders that are not stalloc's.
+_MODES = {"native": "native", NATIVE: "native", **dict.fromkeys(("expandable", EXPANDABLE, BUDGET), "expandable")}
 
 
 class Attempts:
@@ -62,30 +58,32 @@ class Attempts:
         return outcome
 
     def _train(self, configuration: Configuration, allocator: str) -> Outcome:
-        mode = _MODES.get(allocator)
-        if mode is None:
-            info = self._directory / "stalloc" / configuration.key() / "info"
+        modes = Modes(self._directory / "stalloc" / configuration.key(), _TRACE, self._chosen.device, _STRICT)
+        mode = _MODES.get(allocator, "alloc")
+        if mode == "alloc":
+            info = modes.run_directory(mode)
             if info not in self._broken:
-                self._broken[info] = self._plan(configuration, info)
+                self._broken[info] = self._plan(configuration, modes)
             broken = self._broken[info]
             if broken is not None:
                 return broken
-            mode = {"STALLOC_MODEL_INFO_PATH": str(info), "STALLOC_MODE": "Alloc"}
-        code, results, said = self._run(configuration, allocator, self._chosen.steps, mode)
-        return failed(code, results, said) if code else outcome_of(results, self._chosen.steps)
+        steps = self._chosen.steps
+        code, results, said = self._run(configuration, allocator, steps, modes.environment(mode))
+        return failed(code, results, said) if code else outcome_of(results, steps)
 
-    def _plan(self, configuration: Configuration, info: Path) -> Optional[Outcome]:
-        mode = {"STALLOC_MODEL_INFO_PATH": str(info), "STALLOC_MODE": "Trace"}
-        mode["STALLOC_TRACE_STEPS"] = str(PLANNED_STEPS)
-        code, results, said = self._run(configuration, "stalloc", PLANNED_STEPS, mode)
+    def _plan(self, configuration: Configuration, modes: Modes) -> Optional[Outcome]:
+        environment = {**modes.environment(_TRACE), "STALLOC_TRACE_STEPS": str(PLANNED_STEPS)}
+        code, results, said = self._run(configuration, "stalloc", PLANNED_STEPS, environment)
         if code:
             return failed(code, results, said)
-        words = [sys.executable, "-m", "stalloc", "plan", str(info)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        return failed(done.returncode, [], done.stderr) if done.returncode else None
+        try:
+            modes.plan()
+        except PlanError as error:
+            return failed(1, [], str(error))
+        return None
 
     def _run(
-        self, configuration: Configuration, allocator: str, steps: int, mode: dict[str, str]
+        self, configuration: Configuration, allocator: str, steps: int, environment: Mapping[str, str]
     ) -> tuple[int, list[dict[str, Any]], str]:
         directory = self._directory / allocator / configuration.key()
         directory.mkdir(parents=True, exist_ok=True)
@@ -93,7 +91,7 @@ class Attempts:
         changes = configuration.by_hand or ("--fit", str(directory / "fit.json"))
         words = ["--micro-batch", str(configuration.micro_batch), *changes, "--steps", str(steps)]
         words += ["--graphs"] if configuration.graphs else []
-        return self._launcher.run(self._program, words, mode)
+        return self._launcher.run(self._program, words, environment)
 
 
 def _text(outcome: Outcome) -> str:

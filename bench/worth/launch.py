@@ -5,19 +5,16 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
-import signal
-import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kinds import KINDS
+from ranks import run_ranks
 from search import Outcome
 
 EXIT_OUT_OF_MEMORY = 3  # of train.py
-_TIME_OVER = 124
-_STRICT = {"STALLOC_STRICT": "1"}  # a run that would go on with plain torch ends instead
 
 
 class Launcher:
@@ -32,49 +29,29 @@ class Launcher:
         """A toy on a GPU has one."""
         return KINDS[program].ranks if self._chosen.size == "real" or self._chosen.device == "cpu" else 1
 
-    def run(self, program: str, words: list[str], mode: dict[str, str]) -> tuple[int, list[dict[str, Any]], str]:
-        """Exit code, results of the ranks, and the end of what they said. `mode`: what makes the allocator."""
+    def run(
+        self, program: str, words: list[str], environment: Mapping[str, str]
+    ) -> tuple[int, list[dict[str, Any]], str]:
+        """Exit code, results of the ranks, and the end of what they said. `environment`: of the allocator (modes.py).
+
+        train.py imports stalloc itself, before anything is on the device.
+        """
         self.processes += 1
         chosen, ranks = self._chosen, self.ranks(program)
-        launcher = [
-            "-m",
-            "torch.distributed.run",
-            f"--nproc-per-node={ranks}",
-            f"--master-port={29600 + self.processes}",
-        ]
-        command = [sys.executable, *(launcher if ranks > 1 else []), str(Path(__file__).with_name("train.py")), program]
-        command += ["--size", chosen.size, "--device", chosen.device, *words, "--card", str(chosen.card)]
-        log = self._logs / f"{self.processes}-{program}.txt"
-        with log.open("w") as file:
-            code = self._wait(subprocess.Popen(
-                command, env=self._environment(ranks, mode), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-                start_new_session=True,
-            ))  # fmt: skip
-        said = log.read_text(errors="replace")
+        command = [str(Path(__file__).with_name("train.py")), program, "--size", chosen.size]
+        command += ["--device", chosen.device, *words, "--card", str(chosen.card)]
+        own = {**environment, "STALLOC_DEVICE": chosen.device, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        if chosen.device == "cuda":
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(itertools.islice(chosen.devices.split(","), ranks))
+        log = self._logs / f"{self.processes}-{program}"
+        port = 29600 + self.processes
+        limit = chosen.time_limit
+        code, said = run_ranks(command, ranks, own, log, port=port, limit_seconds=limit, grouped=ranks > 1)
         lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
         results = sorted((json.loads(line.removeprefix("RESULT ")) for line in lines), key=lambda each: each["rank"])
         if any("out_of_memory" in each for each in results):
             code = EXIT_OUT_OF_MEMORY  # whatever the other ranks made of it
         return code, results, said[-2000:]
-
-    def _wait(self, process: subprocess.Popen[bytes]) -> int:
-        try:
-            return process.wait(self._chosen.time_limit)
-        except subprocess.TimeoutExpired:
-            return _TIME_OVER
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-    def _environment(self, ranks: int, mode: dict[str, str]) -> dict[str, str]:
-        """train.py imports stalloc itself, before anything is on the device; torchrun's own process does not."""
-        kept = {n: v for n, v in os.environ.items() if not n.startswith("STALLOC_") or n == "STALLOC_LIB_PATH"}
-        kept.pop("PYTORCH_CUDA_ALLOC_CONF", None)
-        kept["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
-        if self._chosen.device == "cuda":
-            kept["CUDA_VISIBLE_DEVICES"] = ",".join(itertools.islice(self._chosen.devices.split(","), ranks))
-        return {**kept, "STALLOC_DEVICE": self._chosen.device, **mode, **(_STRICT if "STALLOC_MODE" in mode else {})}
 
 
 def failed(code: int, results: list[dict[str, Any]], said: str) -> Outcome:

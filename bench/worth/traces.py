@@ -11,19 +11,14 @@ from typing import Any, Optional
 
 from documents import write_json
 from kinds import KINDS, Traced
+from modes import Modes
 
 from stalloc.tools.fitting.replayed import Bus, TracedRun
 from stalloc.tools.fitting.ways import Way, other_way
 from stalloc.tools.report import collect, graph_choice, select
 
 TRACED_STEPS, FREE_STEPS = 3, 8  # the free ones show how long steps take untraced
-_VARIABLES = {
-    "STALLOC_MODE": "Trace",
-    "STALLOC_TRACE_MODULES": "1",
-    "STALLOC_TRACE_TIMES": "1",
-    "STALLOC_TRACE_FAST_MODE": "1",
-    "STALLOC_TRACE_STEPS": str(TRACED_STEPS),
-}
+_SETTINGS = ["STALLOC_TRACE_MODULES=1", "STALLOC_TRACE_TIMES=1", f"STALLOC_TRACE_STEPS={TRACED_STEPS}"]
 Run = Callable[[list[str], dict[str, str]], tuple[int, list[dict[str, Any]], str]]
 
 
@@ -81,7 +76,8 @@ class Traces:
             if known["words"] == words:
                 return known
         begin = time.monotonic()
-        code, results, said = run(words, {**_VARIABLES, "STALLOC_MODEL_INFO_PATH": str(self._directory / name)})
+        environment = Modes(self._directory, settings=_SETTINGS).environment("trace-fast")
+        code, results, said = run(words, {**environment, "STALLOC_MODEL_INFO_PATH": str(self._directory / name)})
         if code:
             raise RuntimeError(f"{self._program} could not be traced with {' '.join(words)}: {code}\n{said}")
         row = {

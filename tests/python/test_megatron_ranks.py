@@ -1,4 +1,4 @@
-"""The processes of bench/megatron's runs: each knows its rank, and which GPU is its own."""
+"""The processes of runs of bench/megatron and bench/worth: each knows its rank, and which GPU is its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "megatron"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 from ranks import run_ranks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -200,12 +201,10 @@ def test_ranks_are_traced_and_count_what_each_step_took(build: Path, tmp_path: P
     from launch import Launcher, outcome_of
 
     chosen = SimpleNamespace(size="toy", device="cpu", card=1 << 30, time_limit=100.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STALLOC_LIB_PATH", str(build))
-        patch.setenv("PYTHONPATH", str(PACKAGE))
-        mode = {"STALLOC_MODE": "Trace", "STALLOC_MODEL_INFO_PATH": str(tmp_path / "run")}
-        words = ["--micro-batch", "2", "--steps", "2"]
-        code, results, said = Launcher(chosen, tmp_path).run("fsdp2-packed", words, mode)  # type: ignore[arg-type]
+    environment = {**os.environ, "STALLOC_LIB_PATH": str(build), "PYTHONPATH": str(PACKAGE)}
+    environment |= {"STALLOC_MODE": "Trace", "STALLOC_MODEL_INFO_PATH": str(tmp_path / "run")}
+    words = ["--micro-batch", "2", "--steps", "2"]
+    code, results, said = Launcher(chosen, tmp_path).run("fsdp2-packed", words, environment)  # type: ignore[arg-type]
     assert code == 0, said
     assert [rank["rank"] for rank in results] == [0, 1]
     assert sorted(path.name for path in (tmp_path / "run" / "trace").glob("*.trace")) == [
@@ -375,7 +374,7 @@ def test_a_choice_with_graphs_is_another_configuration(tmp_path: Path) -> None:
         ran.append(words)
         return 3, [], ""
 
-    chosen = SimpleNamespace(row_seconds=100, until=1e12, steps=4)
+    chosen = SimpleNamespace(row_seconds=100, until=1e12, steps=4, device="cpu")
     attempts = Attempts(chosen, "captured", tmp_path, Known(None, {}), SimpleNamespace(run=run))  # type: ignore[arg-type]
     for each in (eager, graphs):
         outcome = attempts.in_time(each, "stalloc-graphs")

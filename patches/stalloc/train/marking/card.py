@@ -20,8 +20,9 @@ import os
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from stalloc.core import files, log, nvml
+from stalloc.core import nvml
 from stalloc.core.library import Library
+from stalloc.train.marking.side_file import SideFile
 
 
 class CardBytes:
@@ -32,11 +33,11 @@ class CardBytes:
         self, path: Path, library: Library, torch: Any, memory: Callable[[str], Optional[nvml.CardMemory]] = nvml.memory
     ) -> None:
         """Removes what an earlier trace has left."""
-        self._path, self._library, self._torch, self._memory = path, library, torch, memory
+        self._library, self._torch, self._memory = library, torch, memory
         self._looks = 0
         self._others: dict[int, int] = {}  # by device, at the first look
         self._rows: list[dict[str, Any]] = []
-        self._guarded(lambda: files.remove(path))
+        self._file = SideFile(path, "where the GPU's bytes are could not be noted")
 
     def iteration_finished(self) -> None:
         """Looks after iterations 1, 2, 4, 8, ...: a look takes the loop about a millisecond."""
@@ -50,8 +51,7 @@ class CardBytes:
     def write(self) -> None:
         """Nothing where there is no GPU."""
         if self._rows:
-            content = json.dumps({"devices": self._rows}).encode()
-            self._guarded(lambda: files.write_whole(self._path, content))
+            self._file.write(json.dumps({"devices": self._rows}))
 
     def _row(self, found: dict[str, Any]) -> dict[str, Any]:
         index = found["device"]
@@ -77,12 +77,6 @@ class CardBytes:
             "others_bytes": others,
             "measured_bytes": None if card is None else card.used,
         }
-
-    def _guarded(self, access: Callable[[], object]) -> None:
-        try:
-            access()
-        except OSError as error:
-            log.warning(f"where the GPU's bytes are could not be noted: {error}")
 
 
 def _pci_bus_id(torch: Any, index: int) -> str:

@@ -9,7 +9,9 @@ Dynamo calls back around its outermost compilation. Callbacks that are registere
 
 from __future__ import annotations
 
+import importlib
 import sys
+import warnings
 from typing import Any, Callable
 
 from stalloc.train.imports import forget, when_imported
@@ -72,3 +74,30 @@ class Compilations:
 
     def _end(self) -> None:
         self._ends()
+
+
+def ignore_warning_of_hooks() -> None:
+    """The extra time of which torch warns is that of our hooks, which do nothing in what is compiled."""
+    warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
+
+
+class ModuleHooks:
+    """torch's global hooks before and after each call of a module: a module's own would be copied, pickled and refused
+    with it. Those that torch.compile has seen stay when they are removed, and must do nothing then."""
+
+    def __init__(self, before: Callable[..., None], after: Callable[..., None], **how: bool) -> None:
+        """`how`: of register_module_forward_hook."""
+        self._compilations = Compilations()
+        leave_uncompiled(before.__func__, after.__func__)  # type: ignore[attr-defined]  # both are methods
+        ignore_warning_of_hooks()
+        modules = importlib.import_module("torch.nn.modules.module")
+        self._handles = [
+            modules.register_module_forward_pre_hook(before),
+            modules.register_module_forward_hook(after, **how),
+        ]
+
+    def remove(self) -> None:
+        self._compilations.stop()
+        if not self._compilations.seen:
+            for handle in self._handles:
+                handle.remove()

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Callable
 
-from stalloc.core import files, log
+from stalloc.train.marking.side_file import SideFile
 
 
 class ExpertTokens:
@@ -20,11 +19,10 @@ class ExpertTokens:
 
     def __init__(self, path: Path) -> None:
         """Removes what an earlier trace has left."""
-        self._path = path
         self._current: dict[int, list[list[int]]] = {}  # of the iteration that runs, by layer
         self._lines: list[str] = []
         self._written = True
-        self._guarded(lambda: files.remove(path))
+        self._file = SideFile(path, "the tokens of experts could not be noted")
 
     def add(self, layer: int, counts: list[int]) -> None:
         """Adds one micro-batch."""
@@ -41,11 +39,4 @@ class ExpertTokens:
         if self._written:
             return
         self._written = True
-        content = "".join(f"{line}\n" for line in self._lines).encode()
-        self._guarded(lambda: files.write_whole(self._path, content))
-
-    def _guarded(self, access: Callable[[], object]) -> None:
-        try:
-            access()
-        except OSError as error:
-            log.warning(f"the tokens of experts could not be noted: {error}")
+        self._file.write("".join(f"{line}\n" for line in self._lines))

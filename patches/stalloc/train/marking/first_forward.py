@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import importlib
 import threading
-import warnings
 from typing import Any, Callable, Optional
 
-from stalloc.train.marking.compilations import Compilations
+from stalloc.train.marking.compilations import Compilations, ignore_warning_of_hooks
 
 
 class FirstForward:
@@ -24,8 +23,7 @@ class FirstForward:
         self._torch = torch
         self._begins = begins
         self._nodes = threading.local()  # count: of autograd's on this thread, when the compilation began
-        # The extra time of which torch warns is this hook's only one.
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
+        ignore_warning_of_hooks()
         modules = importlib.import_module("torch.nn.modules.module")
         self._handle: Optional[Any] = modules.register_module_forward_pre_hook(self._before_forward)
         self._compilations: Optional[Compilations] = Compilations(self._compilation_begins, self._compilation_ends)

@@ -6,21 +6,18 @@
 Not named: what has a gradient to come (activations of another stage, parameters), and what such a call has given out
 before (a discriminator's images, a teacher's logits). What a model is called with in a backward pass is recomputation.
 
-Hooks are torch's global ones, since a module's own would be copied, pickled and refused with it. They do nothing in
-what torch.compile traces. A compiled module is seen, what its graph calls is not.
+Hooks do nothing in what torch.compile traces. A compiled module is seen, what its graph calls is not.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import threading
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, Optional
 
-from stalloc.train.marking.compilations import Compilations, leave_uncompiled
+from stalloc.train.marking.compilations import ModuleHooks
 from stalloc.train.marking.paths import ModulePaths
 
 _DEEPEST = 4  # of an argument's containers
@@ -41,31 +38,17 @@ class ModelInputs:
         self._calls = threading.local()  # depth: of the thread's open calls
         self._given_out: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by storage
         self._discoveries = 0
-        self._handles: list[Any] = []
         self._removed = False
-        self._compilations: Optional[Compilations] = None
+        self._hooks: Optional[ModuleHooks] = None
 
     def install(self) -> None:
-        self._compilations = Compilations()
-        leave_uncompiled(ModelInputs._enter, ModelInputs._leave)
-        # The extra time of which torch warns does not count: the wrapper's call is the outermost one.
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
-        modules = importlib.import_module("torch.nn.modules.module")
-        self._handles = [
-            modules.register_module_forward_pre_hook(self._enter),
-            modules.register_module_forward_hook(self._leave, with_kwargs=True),
-        ]
+        self._hooks = ModuleHooks(self._enter, self._leave, with_kwargs=True)
 
     def remove(self) -> None:
-        """No call is seen from now on. Hooks that torch.compile has seen stay (compilations.py)."""
+        """No call is seen from now on."""
         self._removed = True
-        if self._compilations is not None:
-            self._compilations.stop()
-            if self._compilations.seen:
-                return
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        if self._hooks is not None:
+            self._hooks.remove()
 
     def next_iteration(self) -> None:
         """Calls that an exception has ended are over, and what was given out counts no more."""

@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
 from stalloc.train.marking.arguments import stores_caches, tensors_in
-from stalloc.train.marking.compilations import Compilations, leave_uncompiled
+from stalloc.train.marking.compilations import ModuleHooks, leave_uncompiled
 from stalloc.train.marking.kept import kept_bytes
 from stalloc.train.marking.marks import CACHES_TRACED, INPUTS_TRACED
 from stalloc.train.marking.paths import ModulePaths
@@ -58,36 +57,23 @@ class ModuleMarks:
         self._is_compiling = is_compiling  # then hooks are taken into a graph, where they must do nothing
         self._paths = ModulePaths() if paths is None else paths
         self._stacks = threading.local()
-        self._handles: list[Any] = []
         self._unsee_compiled: Callable[[], object] = lambda: None
         self._torch: Any = None
         self._removed = False
-        self._compilations: Optional[Compilations] = None
+        self._hooks: Optional[ModuleHooks] = None
 
     def install(self, torch: Any) -> None:
         self._torch = torch
-        self._compilations = Compilations()
-        leave_uncompiled(ModuleMarks._enter, ModuleMarks._leave_call, ModuleMarks._arrive)
-        module = torch.nn.modules.module
-        # The graph has no hooks: they do nothing while it is made.
-        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks", UserWarning)
-        self._handles = [
-            module.register_module_forward_pre_hook(self._enter),
-            module.register_module_forward_hook(self._leave_call, with_kwargs=True, always_call=True),
-        ]
+        leave_uncompiled(ModuleMarks._arrive)
+        self._hooks = ModuleHooks(self._enter, self._leave_call, with_kwargs=True, always_call=True)
         self._see_compiled(torch.nn.Module)
 
     def remove(self) -> None:
-        """No mark from now on. Hooks that torch.compile has seen stay (compilations.py)."""
+        """No mark from now on."""
         self._removed = True
         self._unsee_compiled()
-        if self._compilations is not None:
-            self._compilations.stop()
-            if self._compilations.seen:
-                return
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        if self._hooks is not None:
+            self._hooks.remove()
 
     def _see_compiled(self, kind: Any) -> None:
         """Module.compile() takes a module's hooks into its graph: it is marked around what it compiles then."""

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from stalloc.core import files, log
 from stalloc.train.marking.device_work import DeviceWork
+from stalloc.train.marking.side_file import SideFile
 
 _MOST = 64  # iterations; more add nothing
 _UNWATCHED = 4  # iterations, before the first whose device is watched
@@ -28,7 +28,7 @@ class FreeSteps:
 
     def __init__(self, path: Path, wait: Callable[[], object], work: DeviceWork) -> None:
         """`wait`: for the device, so that a step's time is its own. Removes what an earlier trace has left."""
-        self._path, self._wait, self._work = path, wait, work
+        self._wait, self._work = wait, work
         self._watched: list[dict[str, Any]] = []
         self._seconds: list[float] = []
         self._tokens: list[list[int]] = []
@@ -36,7 +36,7 @@ class FreeSteps:
         self._begin = 0.0
         self._begun = False
         self._closed = False
-        self._guarded(lambda: files.remove(path))
+        self._file = SideFile(path, "the steps after the trace could not be written")
 
     def add(self, tokens: int) -> None:
         self._current.append(tokens)
@@ -66,14 +66,7 @@ class FreeSteps:
         """Does nothing if no iteration came after the trace."""
         if self._seconds:
             found = {"seconds": self._seconds, "tokens": self._tokens, "device": self._watched}
-            content = json.dumps(found).encode()
-            self._guarded(lambda: files.write_whole(self._path, content))
-
-    def _guarded(self, access: Callable[[], object]) -> None:
-        try:
-            access()
-        except OSError as error:
-            log.warning(f"the steps after the trace could not be written: {error}")
+            self._file.write(json.dumps(found))
 
 
 def waiting_for(torch: Any) -> Callable[[], object]:

@@ -14,7 +14,7 @@ import operator
 from pathlib import Path
 from typing import Callable, SupportsIndex
 
-from stalloc.core import files, log
+from stalloc.train.marking.side_file import SideFile
 
 _MOST = 64  # iterations one by one; more add nothing
 
@@ -24,13 +24,12 @@ class TokenCounts:
 
     def __init__(self, path: Path) -> None:
         """Removes what an earlier trace has left: this one may have no tokens."""
-        self._path = path
         self._current: list[int] = []  # of the iteration that runs, by micro-batch
         self._least: list[int] = []
         self._most: list[int] = []
         self._iterations: list[list[int]] = []
         self._written = True
-        self._guarded(lambda: files.remove(path))
+        self._file = SideFile(path, "the tokens of micro-batches could not be noted")
 
     def add(self, count: SupportsIndex) -> None:
         """TypeError for anything but a whole number, ValueError below 1."""
@@ -56,13 +55,7 @@ class TokenCounts:
             return
         self._written = True
         counts = {"least": self._least, "most": self._most, "iterations": self._iterations}
-        self._guarded(lambda: files.write_whole(self._path, json.dumps(counts).encode()))
-
-    def _guarded(self, access: Callable[[], object]) -> None:
-        try:
-            access()
-        except OSError as error:
-            log.warning(f"the tokens of micro-batches could not be noted: {error}")
+        self._file.write(json.dumps(counts))
 
 
 def _combined(choose: Callable[[int, int], int], known: list[int], new: list[int]) -> list[int]:

@@ -38,14 +38,21 @@ def run_ranks(
     port: int,
     limit_seconds: float,
     share_gpus: int = 0,
+    grouped: bool = True,
 ) -> tuple[int, str]:
     """Runs a script and its arguments as `count` ranks: 0, the exit code of the first rank that fails, or 124 where the
-    time was over; and what they printed, one after the other. Output of rank N goes to `directory`/logN.txt."""
+    time was over; and what they printed, one after the other. Output of rank N goes to `directory`/logN.txt.
+
+    Args:
+        grouped: they know their ranks; without it a program runs as `python` starts it.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     logs = [directory / f"log{rank}.txt" for rank in range(count)]
     processes = []
     for rank, log in enumerate(logs):
-        own = {**environment, **place(rank, count, share_gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        own = dict(environment)
+        if grouped:
+            own |= {**place(rank, count, share_gpus), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         with log.open("w") as file:
             processes.append(
                 subprocess.Popen(
