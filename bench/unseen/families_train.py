@@ -11,35 +11,21 @@ NAME is a family, with options after dashes:
 
 from __future__ import annotations
 
-import argparse
 import random
 
 import torch
 from families import FAMILIES
+from named import parse_arguments
 from torch import Tensor
 
-OPTIONS = ["acc1", "acc8", "lbfgs"]
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(FAMILIES)}, and options")
-    parser.add_argument("--iterations", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0, help="of weights, data and sizes")
-    arguments = parser.parse_args()
-    arguments.family, *arguments.options = arguments.name.split("-")
-    unknown = [option for option in arguments.options if option not in OPTIONS]
-    if arguments.family not in FAMILIES or unknown:
-        parser.error(f"{arguments.name}: expected one of {', '.join(FAMILIES)}, and options of {', '.join(OPTIONS)}")
-    return arguments
+OPTIONS = ["lbfgs"]
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    arguments = parse_arguments(__doc__, FAMILIES, OPTIONS)
     torch.manual_seed(arguments.seed)
-    model = FAMILIES[arguments.family]()
+    model = FAMILIES[arguments.kind]()
     model.train()
-    micro_batches = 1 if "acc1" in arguments.options else 8 if "acc8" in arguments.options else 4
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if "lbfgs" in arguments.options:
         optimizer: torch.optim.Optimizer = torch.optim.LBFGS(parameters, max_iter=4, line_search_fn="strong_wolfe")
@@ -54,8 +40,8 @@ def main() -> None:
         draw_anew(iteration)  # a line search computes the same loss again
         optimizer.zero_grad(set_to_none=True)
         total = torch.zeros(())
-        for _ in range(micro_batches):
-            loss = model.loss() / micro_batches
+        for _ in range(arguments.micro_batches):
+            loss = model.loss() / arguments.micro_batches
             loss.backward()
             total += loss.detach()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)

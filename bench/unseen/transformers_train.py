@@ -15,7 +15,6 @@ NAME is a model, with options after dashes:
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from pathlib import Path
@@ -23,26 +22,14 @@ from typing import Any
 
 import torch
 import transformers
+from named import parse_arguments
 
 VOCABULARY, BATCH, LONGEST, SHORTEST, FIXED = 1000, 4, 384, 48, 256
 _FILE = Path(__file__).resolve().parents[1] / "workloads" / "transformers.json"
 MODELS: dict[str, dict[str, Any]] = json.loads(_FILE.read_text())  # the configuration's class and its arguments
 _CLASSES = {"t5": "AutoModelForSeq2SeqLM", "bert": "AutoModelForMaskedLM"}
 _WITHOUT_SDPA = ("gptoss", "mamba")
-OPTIONS = ["eager", "grouped", "fixed", "sorted", "ckpt", "acc1", "acc8", "bf16"]
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(MODELS)}, and options")
-    parser.add_argument("--iterations", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0, help="of weights, tokens and lengths")
-    arguments = parser.parse_args()
-    arguments.model, *arguments.options = arguments.name.split("-")
-    unknown = [option for option in arguments.options if option not in OPTIONS]
-    if arguments.model not in MODELS or unknown:
-        parser.error(f"{arguments.name}: expected a model of {', '.join(MODELS)}, and options of {', '.join(OPTIONS)}")
-    return arguments
+OPTIONS = ["eager", "grouped", "fixed", "sorted", "ckpt", "bf16"]
 
 
 def make_model(name: str, options: list[str]) -> Any:
@@ -84,17 +71,16 @@ def draw_batch(name: str, options: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    arguments = parse_arguments(__doc__, MODELS, OPTIONS)
     torch.manual_seed(arguments.seed)
     random.seed(arguments.seed)
-    model = make_model(arguments.model, arguments.options)
+    model = make_model(arguments.kind, arguments.options)
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    micro_batches = 1 if "acc1" in arguments.options else 8 if "acc8" in arguments.options else 4
     for iteration in range(arguments.iterations):
         total = 0.0
-        for _ in range(micro_batches):
-            loss = model(**draw_batch(arguments.model, arguments.options)).loss / micro_batches
+        for _ in range(arguments.micro_batches):
+            loss = model(**draw_batch(arguments.kind, arguments.options)).loss / arguments.micro_batches
             loss.backward()
             total += float(loss.detach())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

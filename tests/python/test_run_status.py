@@ -145,7 +145,7 @@ def test_a_number_that_another_process_has_by_now_is_gone(path: Path) -> None:
 def test_one_that_is_over_and_only_waited_for_is_gone(path: Path) -> None:
     RunStatus(path, 0).enter("tracing", 0)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        rewritten(path, pid=process.pid, started=identity._started(process.pid))
+        rewritten(path, pid=process.pid, started=identity.started(process.pid))
         assert state(path)["stage"] == "running"
         process.send_signal(signal.SIGKILL)
         assert eventually(lambda: state(path)["stage"] == "gone"), "nobody has waited for it yet"
@@ -156,7 +156,7 @@ def test_a_name_with_brackets_and_blanks_hides_no_time(tmp_path: Path) -> None:
     odd = tmp_path / "a) S 1 (b"
     odd.symlink_to(sys.executable)
     with subprocess.Popen([str(odd), "-c", "input()"], stdin=subprocess.PIPE) as process:
-        started, own = identity._started(process.pid), identity._started(os.getpid())
+        started, own = identity.started(process.pid), identity.started(os.getpid())
         process.communicate(b"\n")
     assert started is not None
     assert own is not None

@@ -32,7 +32,7 @@ def own() -> dict[str, Any]:
     pid = os.getpid()
     return {
         "pid": pid,
-        "started": _started(pid),
+        "started": started(pid),
         "namespace": namespace(),
         "boot": boot(),
         "host": socket.gethostname(),
@@ -42,16 +42,16 @@ def own() -> dict[str, Any]:
 def state_of(process: dict[str, Any]) -> str:
     """The state of the process that called `own`. UNKNOWN: it cannot be seen from here. ValueError: it is no such
     record."""
-    pid, started = process.get("pid"), process.get("started")
-    if not (isinstance(pid, int) and (started is None or isinstance(started, int))):
+    pid, began = process.get("pid"), process.get("started")
+    if not (isinstance(pid, int) and (began is None or isinstance(began, int))):
         raise ValueError(f"expected a process's number and the time at which it was started: {process!r}")
     here = (boot(), namespace())
-    if (process.get("boot"), process.get("namespace")) != here or not all(here) or started is None:
+    if (process.get("boot"), process.get("namespace")) != here or not all(here) or began is None:
         return UNKNOWN
-    return RUNNING if _started(pid) == started else GONE
+    return RUNNING if started(pid) == began else GONE
 
 
-def _started(pid: int) -> Optional[int]:
+def started(pid: int) -> Optional[int]:
     """In ticks of the clock since the boot; None where no such process runs, or it is over and only waited for."""
     fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()  # its name may have brackets and blanks
     if len(fields) < 20 or fields[0] in ("Z", "X"):

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable, Optional
 
+from stalloc.core import identity as process_identity
 from stalloc.core.files import write_whole
 
 _GATE_SECONDS = 30.0  # all ranks of a large job come through it at once
@@ -352,24 +353,13 @@ def _close(descriptor: Optional[int]) -> None:
 
 def _place() -> str:
     """Where a process's number means something."""
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        namespace = "-"
-    return f"{socket.gethostname() or '-'} {namespace}"
-
-
-def _began(process: int) -> str:
-    """In ticks of the system's clock: an earlier process of that number began at others. "-": there is none."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-        return stat.rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return "-"
+    return f"{socket.gethostname() or '-'} {process_identity.namespace() or '-'}"
 
 
 def _name_of(process: int) -> str:
-    return f"{_place()} {process} {_began(process)}"
+    """Its place, its number, and when it was started; "-": there is none."""
+    started = process_identity.started(process)
+    return f"{_place()} {process} {'-' if started is None else started}"
 
 
 def _one_lives(folder: Path) -> bool:
@@ -381,8 +371,8 @@ def _one_lives(folder: Path) -> bool:
 
 
 def _lives(line: str, age: float) -> bool:
-    place, _, rest = line.rpartition(" ")
+    place, _, started = line.rpartition(" ")
     place, _, process = place.rpartition(" ")
     if place != _place() or not process.isdecimal():
         return age < _UNKNOWN_LIVES_SECONDS
-    return rest != "-" and _began(int(process)) == rest
+    return started != "-" and line == _name_of(int(process))
