@@ -50,9 +50,7 @@ Arena::Arena(VmmDriver& driver, Address base, Bytes reserved_bytes, Bytes chunk_
 
 Arena::~Arena() {
   for (const Chunk& chunk : chunks_) {
-    if (!UnmapChunk(chunk)) {
-      CloseDescriptor(chunk);
-    }
+    if (!UnmapChunk(chunk)) CloseDescriptor(chunk);
   }
   for (const auto& [offset, borrowed] : borrowed_) (void)UnmapBorrowed(offset, borrowed);
   (void)driver_.ReleaseReservation(base_, reserved_bytes_);
@@ -92,17 +90,11 @@ DriverStatus Arena::EnsureMapped(Offset offset, Bytes bytes) noexcept {
   std::vector<Chunk> added;
   DriverStatus status;
   for (const Chunk& chunk : chunks_) {
-    if (chunk.offset >= end || !status.ok()) {
-      break;
-    }
-    if (chunk.offset > position) {
-      status = MapRange(position, chunk.offset, chunk_bytes(), &added);
-    }
+    if (chunk.offset >= end || !status.ok()) break;
+    if (chunk.offset > position) status = MapRange(position, chunk.offset, chunk_bytes(), &added);
     position = std::max(position, chunk.offset + chunk.bytes);
   }
-  if (status.ok() && position < end) {
-    status = MapRange(position, end, chunk_bytes(), &added);
-  }
+  if (status.ok() && position < end) status = MapRange(position, end, chunk_bytes(), &added);
   return Commit(status, added);
 }
 
@@ -145,28 +137,20 @@ DriverStatus Arena::MapEach(std::span<const Range> chunks, std::vector<Chunk>* a
 DriverStatus Arena::MapChunk(Offset offset, Bytes bytes, Chunk* chunk) noexcept {
   *chunk = {offset, bytes, 0};
   DriverStatus status = driver_.Create(bytes, &chunk->handle);
-  if (!status.ok()) {
-    return status;
-  }
+  if (!status.ok()) return status;
   status = driver_.Map(base_ + offset, bytes, chunk->handle);
-  if (!status.ok()) {
-    (void)driver_.Release(chunk->handle);
-  }
+  if (!status.ok()) (void)driver_.Release(chunk->handle);
   return status;
 }
 
 bool Arena::UnmapChunk(const Chunk& chunk) noexcept {
-  if (!driver_.Unmap(base_ + chunk.offset, chunk.bytes).ok()) {
-    return false;
-  }
+  if (!driver_.Unmap(base_ + chunk.offset, chunk.bytes).ok()) return false;
   Release(chunk);
   return true;
 }
 
 void Arena::CloseDescriptor(const Chunk& chunk) noexcept {
-  if (chunk.descriptor >= 0) {
-    close(chunk.descriptor);
-  }
+  if (chunk.descriptor >= 0) close(chunk.descriptor);
 }
 
 void Arena::Release(const Chunk& chunk) noexcept {
@@ -177,9 +161,7 @@ void Arena::Release(const Chunk& chunk) noexcept {
 
 DriverStatus Arena::Commit(DriverStatus status, const std::vector<Chunk>& added) noexcept {
   if (!status.ok()) {
-    for (auto chunk = added.rbegin(); chunk != added.rend(); ++chunk) {
-      (void)UnmapChunk(*chunk);
-    }
+    for (auto chunk = added.rbegin(); chunk != added.rend(); ++chunk) (void)UnmapChunk(*chunk);
     return status;
   }
   Insert(added);
@@ -211,9 +193,7 @@ Bytes Arena::ReleaseIdle(std::span<const Range> idle) noexcept {
   const auto inside = [&joined](const Chunk& chunk) {
     auto next = std::upper_bound(joined.begin(), joined.end(), chunk.offset,
                                  [](Offset offset, const Range& range) { return offset < range.offset; });
-    if (next == joined.begin()) {
-      return false;
-    }
+    if (next == joined.begin()) return false;
     --next;
     return chunk.offset + chunk.bytes <= next->offset + next->bytes;
   };
@@ -330,9 +310,7 @@ Result<Arena::Exported> Arena::Export(Offset offset, Bytes bytes) {
 
 void Arena::DropDescriptors() noexcept {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) {
-    return;
-  }
+  if (!lock.owns_lock()) return;
   for (Chunk& chunk : chunks_) {
     CloseDescriptor(chunk);
     chunk.descriptor = -1;

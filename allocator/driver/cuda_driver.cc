@@ -87,9 +87,7 @@ DriverStatus CudaDriver::ChooseProperties() noexcept {
   DriverStatus status = InContext("cuMemGetAllocationGranularity", [&] {
     return api_.MemGetAllocationGranularity(&granularity, &properties_, cuda::kGranularityRecommended);
   });
-  if (!status.ok()) {
-    return status;
-  }
+  if (!status.ok()) return status;
   granularity_ = granularity;
 
   // Containers and some virtual GPUs announce exportable handles and then refuse to create them: find out now.
@@ -157,9 +155,7 @@ DriverStatus CudaDriver::Retain(Address address, MappedMemory* mapping) noexcept
   std::size_t bytes = 0;
   DriverStatus status =
       InContext("cuMemGetAddressRange", [&] { return api_.MemGetAddressRange(&base, &bytes, address); });
-  if (!status.ok()) {
-    return status;
-  }
+  if (!status.ok()) return status;
   cuda::AllocationHandle handle = 0;
   status = InContext(kCall, [&] { return api_.MemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)); });
   if (status.ok()) {
@@ -173,9 +169,7 @@ DriverStatus CudaDriver::Copy(Address to, Address from, Bytes bytes) noexcept {
   if (api_.MemcpyDtoD == nullptr) {
     return {DriverCode::kUnavailable, 0, "cuMemcpyDtoD"};
   }
-  if (const DriverStatus status = Synchronize(); !status.ok()) {
-    return status;
-  }
+  if (const DriverStatus status = Synchronize(); !status.ok()) return status;
   const DriverStatus status = InContext("cuMemcpyDtoD", [&] { return api_.MemcpyDtoD(to, from, bytes); });
   return status.ok() ? Synchronize() : status;
 }
@@ -211,9 +205,7 @@ DriverStatus CudaDriver::SynchronizeOthers() noexcept {
   int count = 0;
   DriverStatus status = cuda::ToStatus(api_.DeviceGetCount(&count), "cuDeviceGetCount");
   for (int ordinal = 0; ordinal < count && status.ok(); ++ordinal) {
-    if (ordinal != device_) {
-      status = SynchronizeOther(ordinal);
-    }
+    if (ordinal != device_) status = SynchronizeOther(ordinal);
   }
   return status;
 }
@@ -225,9 +217,7 @@ DriverStatus CudaDriver::SynchronizeOther(int ordinal) noexcept {
   int active = 0;
   cuda::Context context = nullptr;
   cuda::Result result = api_.DeviceGet(&device, ordinal);
-  if (result == cuda::kSuccess) {
-    result = api_.DevicePrimaryCtxGetState(device, &flags, &active);
-  }
+  if (result == cuda::kSuccess) result = api_.DevicePrimaryCtxGetState(device, &flags, &active);
   if (result != cuda::kSuccess || active == 0) {
     return cuda::ToStatus(result, "cuDevicePrimaryCtxGetState");
   }

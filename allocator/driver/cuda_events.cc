@@ -37,9 +37,7 @@ StreamHandle CudaEvents::NameOf(StreamHandle stream) noexcept {
   cuda::Context context = nullptr;
   const cuda::Result result = stream > kPerThreadDefaultStream ? api_.StreamGetCtx(cuda::ToStream(stream), &context)
                                                                : api_.CtxGetCurrent(&context);
-  if (result != cuda::kSuccess || context == nullptr || context == context_) {
-    return stream;
-  }
+  if (result != cuda::kSuccess || context == nullptr || context == context_) return stream;
   const int device = DeviceOf(context);
   return device < 0 || device == DeviceOf(context_) ? stream : StreamOfDevice(device, stream);
 }
@@ -56,9 +54,7 @@ CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
     return context != nullptr ? RecordNew(context, cuda::ToStream(stream ^ device << kOtherDeviceShift)) : 0;
   }
   const cuda::ContextScope current(api_, context_);
-  if (current.result() != cuda::kSuccess || Capturing(stream)) {
-    return 0;
-  }
+  if (current.result() != cuda::kSuccess || Capturing(stream)) return 0;
   return RecordPooled([&](cuda::Event event) {
     const cuda::Result result = api_.EventRecord(event, cuda::ToStream(stream));
     // Another thread may have begun to capture the stream: then who waits for the event would be drawn into the graph.
@@ -69,9 +65,7 @@ CudaEvents::Event CudaEvents::Record(StreamHandle stream) noexcept {
 CudaEvents::Event CudaEvents::RecordAll() noexcept {
   const CaptureGate::Passage passage(captures_);
   const cuda::ContextScope current(api_, context_);
-  if (!passage || api_.CtxRecordEvent == nullptr || current.result() != cuda::kSuccess) {
-    return 0;
-  }
+  if (!passage || api_.CtxRecordEvent == nullptr || current.result() != cuda::kSuccess) return 0;
   return RecordPooled([&](cuda::Event event) { return api_.CtxRecordEvent(context_, event); });
 }
 
@@ -79,9 +73,7 @@ template <typename Call>
 CudaEvents::Event CudaEvents::RecordPooled(Call&& call) noexcept {
   const cuda::RelaxedCaptureScope relaxed(api_);
   const cuda::Event event = Take();
-  if (event == nullptr) {
-    return 0;
-  }
+  if (event == nullptr) return 0;
   if (call(event) != cuda::kSuccess) {
     Recycle(reinterpret_cast<Event>(event));
     return 0;
@@ -96,9 +88,7 @@ CudaEvents::Event CudaEvents::RecordNew(cuda::Context context, cuda::Stream stre
   }
   const cuda::RelaxedCaptureScope relaxed(api_);
   cuda::Event event = nullptr;
-  if (api_.EventCreate(&event, cuda::kEventDisableTiming) != cuda::kSuccess) {
-    return 0;
-  }
+  if (api_.EventCreate(&event, cuda::kEventDisableTiming) != cuda::kSuccess) return 0;
   if (api_.EventRecord(event, stream) == cuda::kSuccess && !Capturing(reinterpret_cast<StreamHandle>(stream))) {
     try {
       const std::lock_guard lock(mutex_);
@@ -112,9 +102,7 @@ CudaEvents::Event CudaEvents::RecordNew(cuda::Context context, cuda::Stream stre
 }
 
 cuda::Context CudaEvents::ContextOf(std::size_t device) noexcept {
-  if (device >= kMostDevices) {
-    return nullptr;
-  }
+  if (device >= kMostDevices) return nullptr;
   const std::lock_guard lock(mutex_);
   cuda::Device handle = 0;
   if (contexts_[device] == nullptr && api_.DeviceGet(&handle, static_cast<int>(device)) == cuda::kSuccess) {
@@ -126,17 +114,13 @@ cuda::Context CudaEvents::ContextOf(std::size_t device) noexcept {
 bool CudaEvents::ForgetForeign(cuda::Event event) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = std::find(foreign_.begin(), foreign_.end(), event);
-  if (found == foreign_.end()) {
-    return false;
-  }
+  if (found == foreign_.end()) return false;
   foreign_.erase(found);
   return true;
 }
 
 bool CudaEvents::Done(Event event) noexcept {
-  if (event == 0) {
-    return true;
-  }
+  if (event == 0) return true;
   const cuda::RelaxedCaptureScope relaxed(api_);
   const DriverCode code = cuda::ToStatus(api_.EventQuery(ToEvent(event)), "cuEventQuery").code;
   return code == DriverCode::kOk || code == DriverCode::kShuttingDown;
@@ -148,9 +132,7 @@ DriverStatus CudaEvents::Await(Event event) noexcept {
 }
 
 bool CudaEvents::Wait(StreamHandle stream, Event event) noexcept {
-  if (event == 0) {
-    return true;
-  }
+  if (event == 0) return true;
   const cuda::ContextScope current(api_, context_);
   if (current.result() != cuda::kSuccess || Capturing(stream)) {
     return false;  // a captured wait on an event from outside the capture would break it
@@ -160,9 +142,7 @@ bool CudaEvents::Wait(StreamHandle stream, Event event) noexcept {
 }
 
 void CudaEvents::Recycle(Event event) noexcept {
-  if (event == 0) {
-    return;
-  }
+  if (event == 0) return;
   if (ForgetForeign(ToEvent(event))) {
     (void)api_.EventDestroy(ToEvent(event));
     return;

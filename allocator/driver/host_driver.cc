@@ -31,9 +31,7 @@ constexpr DriverStatus Forked(const char* call) { return {DriverCode::kShuttingD
 bool Inaccessible(Address hint, Bytes bytes, int extra_flags, Address* address) {
   void* const result =
       mmap(ToPointer(hint), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0);
-  if (result == MAP_FAILED) {
-    return false;
-  }
+  if (result == MAP_FAILED) return false;
   *address = reinterpret_cast<Address>(result);
   return true;
 }
@@ -42,18 +40,14 @@ bool Inaccessible(Address hint, Bytes bytes, int extra_flags, Address* address) 
 
 bool HostDriver::State::Reserved(Address address, Bytes bytes) const noexcept {
   auto next = reservations.upper_bound(address);
-  if (next == reservations.begin()) {
-    return false;
-  }
+  if (next == reservations.begin()) return false;
   const auto& [base, size] = *std::prev(next);
   return address - base < size && bytes <= size - (address - base);
 }
 
 bool HostDriver::State::AnyMapped(Address address, Bytes bytes) const noexcept {
   auto next = mappings.lower_bound(address + bytes);
-  if (next == mappings.begin()) {
-    return false;
-  }
+  if (next == mappings.begin()) return false;
   const auto& [base, mapping] = *std::prev(next);
   return base + mapping.bytes > address;
 }
@@ -62,9 +56,7 @@ bool HostDriver::State::WholeMaps(Address address, Bytes bytes) const noexcept {
   const Address end = address + bytes;
   for (auto it = mappings.find(address); it != mappings.end() && it->first == address; ++it) {
     address += it->second.bytes;
-    if (address >= end) {
-      return address == end;
-    }
+    if (address >= end) return address == end;
   }
   return false;
 }
@@ -76,9 +68,7 @@ void HostDriver::State::DropMap(PhysicalHandle handle) noexcept {
 
 void HostDriver::State::GiveBackIfDead(PhysicalHandle handle) noexcept {
   const auto it = handles.find(handle);
-  if (!it->second.released() || it->second.maps > 0) {
-    return;
-  }
+  if (!it->second.released() || it->second.maps > 0) return;
   file.GiveBack(it->second.offset, it->second.bytes);
   handle_bytes -= it->second.bytes;
   handles.erase(it);
@@ -96,9 +86,7 @@ std::unique_ptr<HostDriver> HostDriver::Create(HostDriverOptions options) {
   state->is_machine = options.capacity == 0;
   state->capacity =
       options.capacity != 0 ? options.capacity : static_cast<Bytes>(sysconf(_SC_PHYS_PAGES)) * system_page;
-  if (!state->file.Open()) {
-    return nullptr;
-  }
+  if (!state->file.Open()) return nullptr;
   return std::unique_ptr<HostDriver>(new HostDriver(std::move(state)));
 }
 
@@ -106,9 +94,7 @@ HostDriver::HostDriver(std::unique_ptr<State> state) : state_(std::move(state)) 
 
 HostDriver::~HostDriver() {
   UnregisterForFork(state_.get());
-  for (const auto& [address, bytes] : state_->reservations) {
-    munmap(ToPointer(address), bytes);
-  }
+  for (const auto& [address, bytes] : state_->reservations) munmap(ToPointer(address), bytes);
 }
 
 Bytes HostDriver::Granularity() const noexcept { return state_->granularity; }
@@ -116,21 +102,13 @@ Bytes HostDriver::Granularity() const noexcept { return state_->granularity; }
 DriverStatus HostDriver::Reserve(Bytes bytes, Address* address) noexcept {
   const std::lock_guard lock(state_->mutex);
   const Bytes unit = state_->granularity;
-  if (state_->forked) {
-    return Forked("Reserve");
-  }
-  if (!state_->Aligned(unit, bytes) || bytes + unit < bytes) {
-    return Invalid("Reserve");
-  }
+  if (state_->forked) return Forked("Reserve");
+  if (!state_->Aligned(unit, bytes) || bytes + unit < bytes) return Invalid("Reserve");
   // One unit more than requested holds an aligned range; what stands out at both ends goes back.
   Address start = 0;
-  if (!Inaccessible(0, bytes + unit, 0, &start)) {
-    return FromErrno("Reserve");
-  }
+  if (!Inaccessible(0, bytes + unit, 0, &start)) return FromErrno("Reserve");
   const Address aligned = RoundUp(start, unit);
-  if (aligned > start) {
-    munmap(ToPointer(start), aligned - start);
-  }
+  if (aligned > start) munmap(ToPointer(start), aligned - start);
   munmap(ToPointer(aligned + bytes), start + unit - aligned);
   try {
     state_->reservations.emplace(aligned, bytes);
@@ -144,37 +122,25 @@ DriverStatus HostDriver::Reserve(Bytes bytes, Address* address) noexcept {
 
 DriverStatus HostDriver::ReleaseReservation(Address address, Bytes bytes) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("ReleaseReservation");
-  }
+  if (state_->forked) return Forked("ReleaseReservation");
   const auto it = state_->reservations.find(address);
   if (it == state_->reservations.end() || it->second != bytes || state_->AnyMapped(address, bytes)) {
     return Invalid("ReleaseReservation");
   }
-  if (munmap(ToPointer(address), bytes) != 0) {
-    return FromErrno("ReleaseReservation");
-  }
+  if (munmap(ToPointer(address), bytes) != 0) return FromErrno("ReleaseReservation");
   state_->reservations.erase(it);
   return {};
 }
 
 DriverStatus HostDriver::Create(Bytes bytes, PhysicalHandle* handle) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Create");
-  }
-  if (!state_->Aligned(state_->granularity, bytes)) {
-    return Invalid("Create");
-  }
+  if (state_->forked) return Forked("Create");
+  if (!state_->Aligned(state_->granularity, bytes)) return Invalid("Create");
   constexpr DriverStatus kNoMemory{DriverCode::kOutOfMemory, ENOMEM, "Create"};
-  if (bytes > state_->capacity || state_->handle_bytes > state_->capacity - bytes) {
-    return kNoMemory;
-  }
+  if (bytes > state_->capacity || state_->handle_bytes > state_->capacity - bytes) return kNoMemory;
   State::Handle created;
   created.bytes = bytes;
-  if (!state_->file.Take(bytes, &created.offset)) {
-    return kNoMemory;
-  }
+  if (!state_->file.Take(bytes, &created.offset)) return kNoMemory;
   try {
     state_->handles.emplace(state_->next_handle, created);
   } catch (const std::bad_alloc&) {
@@ -188,13 +154,9 @@ DriverStatus HostDriver::Create(Bytes bytes, PhysicalHandle* handle) noexcept {
 
 DriverStatus HostDriver::Release(PhysicalHandle handle) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Release");
-  }
+  if (state_->forked) return Forked("Release");
   const auto it = state_->handles.find(handle);
-  if (it == state_->handles.end() || it->second.released()) {
-    return Invalid("Release");
-  }
+  if (it == state_->handles.end() || it->second.released()) return Invalid("Release");
   --it->second.owners;
   state_->GiveBackIfDead(handle);
   return {};
@@ -202,9 +164,7 @@ DriverStatus HostDriver::Release(PhysicalHandle handle) noexcept {
 
 DriverStatus HostDriver::Map(Address address, Bytes bytes, PhysicalHandle handle) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Map");
-  }
+  if (state_->forked) return Forked("Map");
   const auto it = state_->handles.find(handle);
   if (it == state_->handles.end() || it->second.released() || it->second.bytes != bytes ||
       !state_->Aligned(address, bytes) || !state_->Reserved(address, bytes) || state_->AnyMapped(address, bytes)) {
@@ -227,30 +187,22 @@ DriverStatus HostDriver::Map(Address address, Bytes bytes, PhysicalHandle handle
 
 DriverStatus HostDriver::Unmap(Address address, Bytes bytes) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Unmap");
-  }
+  if (state_->forked) return Forked("Unmap");
   if (!state_->Aligned(address, bytes) || !state_->WholeMaps(address, bytes)) {
     return Invalid("Unmap");
   }
   Address same = 0;
-  if (!Inaccessible(address, bytes, MAP_FIXED, &same)) {
-    return FromErrno("Unmap");
-  }
+  if (!Inaccessible(address, bytes, MAP_FIXED, &same)) return FromErrno("Unmap");
   const auto first = state_->mappings.find(address);
   const auto last = state_->mappings.lower_bound(address + bytes);
-  for (auto it = first; it != last; ++it) {
-    state_->DropMap(it->second.handle);
-  }
+  for (auto it = first; it != last; ++it) state_->DropMap(it->second.handle);
   state_->mappings.erase(first, last);
   return {};
 }
 
 DriverStatus HostDriver::SetAccess(Address address, Bytes bytes) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("SetAccess");
-  }
+  if (state_->forked) return Forked("SetAccess");
   if (!state_->Aligned(address, bytes) || !state_->WholeMaps(address, bytes)) {
     return Invalid("SetAccess");
   }
@@ -260,35 +212,25 @@ DriverStatus HostDriver::SetAccess(Address address, Bytes bytes) noexcept {
     const DriverStatus status = FromErrno("SetAccess");
     // A part of the range may be accessible now: back to what it was, map by map.
     for (auto it = first; it != last; ++it) {
-      if (!it->second.usable) {
-        mprotect(ToPointer(it->first), it->second.bytes, PROT_NONE);
-      }
+      if (!it->second.usable) mprotect(ToPointer(it->first), it->second.bytes, PROT_NONE);
     }
     return status;
   }
-  for (auto it = first; it != last; ++it) {
-    it->second.usable = true;
-  }
+  for (auto it = first; it != last; ++it) it->second.usable = true;
   return {};
 }
 
 DriverStatus HostDriver::Export(PhysicalHandle handle, int* descriptor) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Export");
-  }
+  if (state_->forked) return Forked("Export");
   const auto it = state_->handles.find(handle);
-  if (it == state_->handles.end() || it->second.released()) {
-    return Invalid("Export");
-  }
+  if (it == state_->handles.end() || it->second.released()) return Invalid("Export");
   return state_->file.Reopen(it->second.offset, descriptor) ? DriverStatus{} : FromErrno("Export");
 }
 
 DriverStatus HostDriver::Retain(Address address, MappedMemory* mapping) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Retain");
-  }
+  if (state_->forked) return Forked("Retain");
   auto it = state_->mappings.upper_bound(address);
   if (it == state_->mappings.begin() || address - std::prev(it)->first >= std::prev(it)->second.bytes) {
     return Invalid("Retain");
@@ -301,27 +243,21 @@ DriverStatus HostDriver::Retain(Address address, MappedMemory* mapping) noexcept
 
 DriverStatus HostDriver::Copy(Address to, Address from, Bytes bytes) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Copy");
-  }
+  if (state_->forked) return Forked("Copy");
   std::memcpy(ToPointer(to), ToPointer(from), bytes);
   return {};
 }
 
 DriverStatus HostDriver::Fill(Address address, Bytes bytes, unsigned char value, StreamHandle) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("Fill");
-  }
+  if (state_->forked) return Forked("Fill");
   std::memset(ToPointer(address), value, bytes);
   return {};
 }
 
 DriverStatus HostDriver::GetMemoryInfo(MemoryInfo* info) noexcept {
   const std::lock_guard lock(state_->mutex);
-  if (state_->forked) {
-    return Forked("GetMemoryInfo");
-  }
+  if (state_->forked) return Forked("GetMemoryInfo");
   info->total = state_->capacity;
   info->free = state_->capacity - state_->handle_bytes;
   // A process that takes memory "while there is plenty" shares the machine with all that runs on it.

@@ -37,9 +37,7 @@ bool HostFile::Take(Bytes bytes, Offset* offset) noexcept {
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && file_bytes_ + bytes > limit.rlim_cur) {
     return false;
   }
-  if (ftruncate(descriptor_, static_cast<off_t>(file_bytes_ + bytes)) != 0) {
-    return false;
-  }
+  if (ftruncate(descriptor_, static_cast<off_t>(file_bytes_ + bytes)) != 0) return false;
   *offset = file_bytes_;
   file_bytes_ += bytes;
   return true;
@@ -63,9 +61,7 @@ bool HostFile::Reopen(Offset position, int* descriptor) const noexcept {
   char path[32];
   std::snprintf(path, sizeof(path), "/proc/self/fd/%d", descriptor_);
   const int opened = open(path, O_RDWR | O_CLOEXEC);
-  if (opened < 0) {
-    return false;
-  }
+  if (opened < 0) return false;
   (void)lseek(opened, static_cast<off_t>(position), SEEK_SET);
   *descriptor = opened;
   return true;

@@ -68,9 +68,7 @@ void Prepare() noexcept {
 }
 
 void UnlockAll(ForkRegistry* registry) {
-  for (State* state : registry->states) {
-    state->mutex.unlock();
-  }
+  for (State* state : registry->states) state->mutex.unlock();
   registry->mutex.unlock();
 }
 
@@ -103,12 +101,8 @@ void InParent() noexcept {
 bool ReadFully(int descriptor, Offset from, Bytes bytes, char* to) {
   while (bytes > 0) {
     const ssize_t got = pread(descriptor, to, bytes, static_cast<off_t>(from));
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got <= 0) {
-      return false;
-    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
     from += static_cast<Bytes>(got);
     to += got;
     bytes -= static_cast<Bytes>(got);
@@ -126,17 +120,11 @@ bool CopyExtents(int descriptor, Offset offset, Bytes bytes, char* to) {
       return errno == ENXIO;  // nothing but a hole after this place
     }
     const auto begin = static_cast<Offset>(data);
-    if (begin >= end) {
-      return true;
-    }
+    if (begin >= end) return true;
     const off_t hole = lseek(descriptor, data, SEEK_HOLE);
-    if (hole < 0) {
-      return false;
-    }
+    if (hole < 0) return false;
     position = std::min(end, static_cast<Offset>(hole));
-    if (!ReadFully(descriptor, begin, position - begin, to + (begin - offset))) {
-      return false;
-    }
+    if (!ReadFully(descriptor, begin, position - begin, to + (begin - offset))) return false;
   }
   return true;
 }
@@ -145,9 +133,7 @@ bool CopyExtents(int descriptor, Offset offset, Bytes bytes, char* to) {
 bool MakePrivate(const State& state, Address address, const State::Mapping& mapping) {
   void* const copy = mmap(nullptr, mapping.bytes, mapping.usable ? PROT_READ | PROT_WRITE : PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (copy == MAP_FAILED) {
-    return false;
-  }
+  if (copy == MAP_FAILED) return false;
   const State::Handle& handle = state.handles.at(mapping.handle);
   if (mapping.usable && !CopyExtents(state.file.descriptor(), handle.offset, handle.bytes, static_cast<char*>(copy))) {
     munmap(copy, mapping.bytes);

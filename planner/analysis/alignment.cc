@@ -24,9 +24,7 @@ class Collector {
     matches_.emplace_back(static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(right));
   }
   void Add(const Matches& matches, std::size_t left_base, std::size_t right_base) {
-    for (const auto& [left, right] : matches) {
-      Add(left_base + left, right_base + right);
-    }
+    for (const auto& [left, right] : matches) Add(left_base + left, right_base + right);
   }
   [[nodiscard]] Matches Take() { return std::move(matches_); }
 
@@ -106,15 +104,11 @@ Matches AlignCore(Keys left, Keys right) {
   if (left.empty() || right.empty()) {
     return {};
   }
-  if (AllEqual(left, right)) {
-    return PairByPosition(left, right);
-  }
+  if (AllEqual(left, right)) return PairByPosition(left, right);
   if (const std::optional<Matches> script = ScriptOfMost(left, right); script.has_value()) {
     return FillBetween(*script, left, right);
   }
-  if (IsShortEnough(left.size(), right.size())) {
-    return AlignSimilar(left, right);
-  }
+  if (IsShortEnough(left.size(), right.size())) return AlignSimilar(left, right);
   // Between two anchors a size may agree that does not on the whole. Each level has fewer requests than the one above.
   const Matches anchors = FindAnchors(left, right);
   return anchors.empty() ? PairByPosition(left, right) : FillBetween(anchors, left, right);
@@ -130,9 +124,7 @@ RequestKey PhaseKey(const Phase& phase) {
 std::vector<RequestKey> PhaseKeys(const std::vector<Phase>& phases) {
   std::vector<RequestKey> keys;
   keys.reserve(phases.size());
-  for (const Phase& phase : phases) {
-    keys.push_back(PhaseKey(phase));
-  }
+  for (const Phase& phase : phases) keys.push_back(PhaseKey(phase));
   return keys;
 }
 
@@ -157,9 +149,7 @@ Sequence MakeSequence(const Script& script) {
 }
 
 Alignment::Alignment(std::uint32_t size) {
-  for (std::uint32_t i = 0; i < size; ++i) {
-    to_right_.push_back(i);
-  }
+  for (std::uint32_t i = 0; i < size; ++i) to_right_.push_back(i);
   to_left_ = to_right_;
   left_bound_ = to_right_;
   left_bound_.push_back(size);
@@ -179,26 +169,20 @@ Alignment::Alignment(const Matches& matches, std::uint32_t left_size, std::uint3
 }
 
 std::uint32_t Alignment::LeftReached(std::uint32_t right) const {
-  while (right > 0 && to_left_[right - 1] == kNone) {
-    --right;
-  }
+  while (right > 0 && to_left_[right - 1] == kNone) --right;
   return right == 0 ? 0 : to_left_[right - 1] + 1;
 }
 
 Matches AlignRequests(Keys left, Keys right) {
   const std::size_t shorter = std::min(left.size(), right.size());
   std::size_t prefix = 0;
-  while (prefix < shorter && left[prefix] == right[prefix]) {
-    ++prefix;
-  }
+  while (prefix < shorter && left[prefix] == right[prefix]) ++prefix;
   std::size_t suffix = 0;
   while (suffix < shorter - prefix && left[left.size() - 1 - suffix] == right[right.size() - 1 - suffix]) {
     ++suffix;
   }
   Collector collector;
-  for (std::size_t i = 0; i < prefix; ++i) {
-    collector.Add(i, i);
-  }
+  for (std::size_t i = 0; i < prefix; ++i) collector.Add(i, i);
   collector.Add(AlignCore(left.subspan(prefix, left.size() - prefix - suffix),
                           right.subspan(prefix, right.size() - prefix - suffix)),
                 prefix, prefix);

@@ -58,9 +58,7 @@ void DropOffenders(Numbered& numbered) {
   std::size_t i = 0;
   std::size_t j = 0;
   const auto skip = [&](const std::vector<std::uint32_t>& sequence, std::size_t& position) {
-    while (position < sequence.size() && !states[sequence[position]].anchor) {
-      ++position;
-    }
+    while (position < sequence.size() && !states[sequence[position]].anchor) ++position;
   };
   while (true) {
     skip(numbered.left, i);
@@ -90,12 +88,8 @@ Matches FindAnchors(std::span<const RequestKey> left, std::span<const RequestKey
   Matches matches;
   std::size_t j = 0;
   for (std::size_t i = 0; i < left.size(); ++i) {
-    if (!numbered.states[numbered.left[i]].anchor) {
-      continue;
-    }
-    while (!numbered.states[numbered.right[j]].anchor) {
-      ++j;
-    }
+    if (!numbered.states[numbered.left[i]].anchor) continue;
+    while (!numbered.states[numbered.right[j]].anchor) ++j;
     matches.emplace_back(static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(j++));
   }
   return matches;

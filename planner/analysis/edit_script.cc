@@ -20,9 +20,7 @@ class EditGraph {
       for (int diagonal = -edits; diagonal <= edits; diagonal += 2) {
         const int x = Slide(Start(edits, diagonal), diagonal);
         Reach(edits, diagonal) = x;
-        if (x >= n_ && x - diagonal >= m_) {
-          return Backtrack(edits, diagonal);
-        }
+        if (x >= n_ && x - diagonal >= m_) return Backtrack(edits, diagonal);
       }
     }
     return std::nullopt;
@@ -39,9 +37,7 @@ class EditGraph {
   }
 
   int Start(int edits, int diagonal) {
-    if (edits == 0) {
-      return 0;
-    }
+    if (edits == 0) return 0;
     return CameDown(edits, diagonal) ? Reach(edits - 1, diagonal + 1) : Reach(edits - 1, diagonal - 1) + 1;
   }
 
@@ -60,9 +56,7 @@ class EditGraph {
       for (int x = Reach(edits, diagonal); x > start; --x) {
         matches.emplace_back(static_cast<std::uint32_t>(x - 1), static_cast<std::uint32_t>(x - 1 - diagonal));
       }
-      if (edits > 0) {
-        diagonal += CameDown(edits, diagonal) ? 1 : -1;
-      }
+      if (edits > 0) diagonal += CameDown(edits, diagonal) ? 1 : -1;
     }
     std::reverse(matches.begin(), matches.end());
     return matches;
@@ -77,9 +71,7 @@ class EditGraph {
 template <typename Equal>
 std::optional<Matches> Search(std::size_t left, std::size_t right, const Equal& equal, std::uint32_t max_edits) {
   const std::size_t difference = left > right ? left - right : right - left;
-  if (difference > max_edits) {
-    return std::nullopt;
-  }
+  if (difference > max_edits) return std::nullopt;
   return EditGraph(left, right, equal).Search(max_edits);
 }
 

@@ -25,9 +25,7 @@ absl::Status LifetimeBuilder::Take(const Trace& trace) {
         absl::StrCat("the trace is too long: expected at most ", kMostEvents, " events; trace fewer iterations"));
   }
   for (const TraceEvent& event : trace.events) {
-    if (absl::Status status = TakeEvent(event, trace.marks); !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = TakeEvent(event, trace.marks); !status.ok()) return status;
     ++events_;
   }
   return absl::OkStatus();
@@ -40,9 +38,7 @@ LifetimeBuilder::Lifetimes LifetimeBuilder::Finish(const Trace& head) {
   result.segmentation = cutter_.Finish(events_);
   for (auto& [ordinal, device] : devices_) {
     for (const StreamInfo& stream : head.streams) {
-      if (stream.device == ordinal) {
-        device.trace.streams.push_back(stream);
-      }
+      if (stream.device == ordinal) device.trace.streams.push_back(stream);
     }
     // An exact trace's heap is no allocator that a run would have, and that of a CPU keeps nothing: they compare with
     // nothing.
@@ -101,9 +97,7 @@ absl::Status LifetimeBuilder::TakeEvent(const TraceEvent& event, const std::vect
 }
 
 absl::Status LifetimeBuilder::TakeAllocation(const TraceEvent& event, const std::vector<Mark>& marks) {
-  if (event.allocation < homes_.size()) {
-    return BadEvent("repeats the allocation", event.allocation);
-  }
+  if (event.allocation < homes_.size()) return BadEvent("repeats the allocation", event.allocation);
   if (event.allocation > homes_.size()) {
     return BadEvent("is not the next allocation", event.allocation);
   }
@@ -165,16 +159,12 @@ void LifetimeBuilder::TakeFree(std::uint32_t index, Device& device) {
 }
 
 absl::Status LifetimeBuilder::TakeMark(const TraceEvent& event, const std::vector<Mark>& marks) {
-  if (event.mark >= marks.size()) {
-    return BadEvent("names a mark that the trace lacks", event.mark);
-  }
+  if (event.mark >= marks.size()) return BadEvent("names a mark that the trace lacks", event.mark);
   const std::size_t segments = cutter_.so_far().segments.size();
   const std::size_t kept = cutter_.so_far().segments.back().marks.size();
   cutter_.Take(events_, event.mark, marks[event.mark]);
   const bool opened = cutter_.so_far().segments.size() > segments;
-  if (!opened && cutter_.so_far().segments.back().marks.size() == kept) {
-    return absl::OkStatus();
-  }
+  if (!opened && cutter_.so_far().segments.back().marks.size() == kept) return absl::OkStatus();
   for (auto& [ordinal, device] : devices_) {
     if (opened) {
       device.trace.segments.emplace_back();
@@ -211,9 +201,7 @@ absl::Status LifetimeBuilder::BadEvent(const char* what, std::uint64_t value) co
 absl::StatusOr<std::vector<DeviceTrace>> BuildLifetimes(const Trace& trace) {
   LifetimeBuilder builder;
   builder.Expect(trace.events.size());
-  if (absl::Status status = builder.Take(trace); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = builder.Take(trace); !status.ok()) return status;
   return builder.Finish(trace).devices;
 }
 

@@ -82,38 +82,28 @@ MemoryClassifier::MemoryClassifier(const DeviceTrace& device, const SteadyModel*
 }
 
 MemoryClass MemoryClassifier::Classify(const Allocation& allocation) const {
-  if (allocation.role != TensorRole::kNone) {
-    return ClassOfTensor(allocation.role);
-  }
+  if (allocation.role != TensorRole::kNone) return ClassOfTensor(allocation.role);
   if (IsCast(allocation)) return MemoryClass::kCasts;
   const bool transient = !allocation.outside && !IsPersistent(device_, allocation);
   return transient && Varies(allocation) ? MemoryClass::kDynamic : ClassifyByLifetime(allocation);
 }
 
 MemoryClass MemoryClassifier::ClassifyByLifetime(const Allocation& allocation) const {
-  if (allocation.role != TensorRole::kNone) {
-    return ClassOfTensor(allocation.role);
-  }
-  if (allocation.outside) {
-    return MemoryClass::kOther;
-  }
+  if (allocation.role != TensorRole::kNone) return ClassOfTensor(allocation.role);
+  if (allocation.outside) return MemoryClass::kOther;
   if (IsCast(allocation)) return MemoryClass::kCasts;
   return IsPersistent(device_, allocation) ? ClassOfPersistent(allocation) : ClassOfTransient(allocation);
 }
 
 std::uint64_t MemoryClassifier::LifeInRequests(const Allocation& allocation) const {
-  if (allocation.outside) {
-    return 0;
-  }
+  if (allocation.outside) return 0;
   const std::uint64_t end = allocation.freed() ? requests_before_[allocation.free_segment] + allocation.free_ordinal
                                                : requests_before_.back();
   return end - requests_before_[allocation.segment] - allocation.ordinal;
 }
 
 bool MemoryClassifier::Varies(const Allocation& allocation) const {
-  if (model_ == nullptr) {
-    return false;
-  }
+  if (model_ == nullptr) return false;
   const CycleEntry* entry = model_->EntryOf(allocation.segment, allocation.ordinal);
   return entry == nullptr ? allocation.segment > model_->cycle.warmup
                           : entry->entry_class == EntryClass::kDynamic || entry->entry_class == EntryClass::kOptional;

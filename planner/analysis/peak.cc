@@ -11,12 +11,8 @@ namespace stalloc::planner {
 namespace {
 
 PeakClass ClassOf(const DeviceTrace& device, const SteadyModel* model, const Allocation& allocation) {
-  if (allocation.fenced) {
-    return PeakClass::kFenced;
-  }
-  if (allocation.outside) {
-    return PeakClass::kUnmatched;
-  }
+  if (allocation.fenced) return PeakClass::kFenced;
+  if (allocation.outside) return PeakClass::kUnmatched;
   if (IsPersistent(device, allocation)) {
     return allocation.segment == 0 ? PeakClass::kSetUp : PeakClass::kWarmup;
   }
@@ -111,9 +107,7 @@ const char* PeakClassName(PeakClass peak_class) {
 
 PeakReport FindPeak(const DeviceTrace& device, const SteadyModel* model, const PhaseMap& phases) {
   PeakReport peak;
-  if (device.allocations.empty()) {
-    return peak;
-  }
+  if (device.allocations.empty()) return peak;
   const PeakMoment moment = FindPeakMoment(device);
   peak.live_bytes = moment.live_bytes;
   const Allocation& last = device.allocations[moment.allocation];
@@ -161,9 +155,7 @@ std::vector<SegmentReport> SummarizeSegments(const DeviceTrace& device, const Se
 
 std::vector<StreamReport> SummarizeStreams(const DeviceTrace& device) {
   std::map<std::uint32_t, StreamReport> streams;
-  for (const StreamInfo& stream : device.streams) {
-    streams[stream.ordinal].stream = stream;
-  }
+  for (const StreamInfo& stream : device.streams) streams[stream.ordinal].stream = stream;
   const std::uint32_t main = MainStream(device);
   for (const Allocation& allocation : device.allocations) {
     StreamReport& report = streams[allocation.stream];
@@ -175,9 +167,7 @@ std::vector<StreamReport> SummarizeStreams(const DeviceTrace& device) {
     report.recorded += allocation.foreign_stream;
   }
   std::vector<StreamReport> reports;
-  for (const auto& [ordinal, report] : streams) {
-    reports.push_back(report);
-  }
+  for (const auto& [ordinal, report] : streams) reports.push_back(report);
   return reports;
 }
 

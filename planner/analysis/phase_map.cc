@@ -34,9 +34,7 @@ class PhaseMapper {
       : segmentation_(segmentation), marks_(marks), map_(map) {}
 
   void Run() {
-    for (std::uint32_t s = 0; s < segmentation_.segments.size(); ++s) {
-      LaySegment(s);
-    }
+    for (std::uint32_t s = 0; s < segmentation_.segments.size(); ++s) LaySegment(s);
   }
 
  private:

@@ -28,9 +28,7 @@ std::vector<Entry> BuildEntries(const DeviceTrace& device, const std::vector<Tim
 std::vector<StreamEdge> BuildStreamEdges(const Timeline& timeline, const Packing& packing) {
   std::vector<StreamEdge> edges;
   const std::vector<Block>& blocks = timeline.problem.blocks;
-  if (!MayNeedWaits(timeline.problem)) {
-    return edges;
-  }
+  if (!MayNeedWaits(timeline.problem)) return edges;
   for (const HandOver& hand_over : FindHandOvers(timeline.problem, packing.offsets, timeline.cycle())) {
     const std::uint32_t from = blocks[hand_over.from].stream;
     const std::uint32_t to = blocks[hand_over.to].stream;

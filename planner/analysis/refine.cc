@@ -44,9 +44,7 @@ bool WidenSizes(const ObservedEntry& seen, CycleEntry* entry) {
 
 bool WidenLife(const ObservedEntry& seen, CycleEntry* entry) {
   const Tick end = entry->begin + static_cast<Tick>(seen.life);
-  if (entry->resident || end <= entry->end) {
-    return false;
-  }
+  if (entry->resident || end <= entry->end) return false;
   entry->end = end;
   return true;
 }

@@ -23,9 +23,7 @@ class ArenaModel {
   // The live block that holds a byte of [begin, end), as Put() named it.
   [[nodiscard]] std::optional<std::uint32_t> LiveIn(Offset begin, Offset end) const {
     auto next = live_.lower_bound(end);
-    if (next == live_.begin()) {
-      return std::nullopt;
-    }
+    if (next == live_.begin()) return std::nullopt;
     next = std::prev(next);
     return next->second.end > begin ? std::optional(next->second.slot) : std::nullopt;
   }
@@ -56,15 +54,11 @@ class Player {
         found_.push_back(Align(MakeSequence(ScriptOfSegment(plan_, segment)), MakeSequence(device_, segment)));
         alignments_[segment] = &found_.back();
       }
-      if (absl::Status status = CheckIdentity(segment); !status.ok()) {
-        return status;
-      }
+      if (absl::Status status = CheckIdentity(segment); !status.ok()) return status;
     }
     Sweep sweep(device_);
     for (SweepStep step; sweep.Next(&step);) {
-      if (absl::Status status = Launch(step.event); !status.ok()) {
-        return status;
-      }
+      if (absl::Status status = Launch(step.event); !status.ok()) return status;
       if (step.is_free) {
         Free(step.allocation);
       } else if (absl::Status status = Allocate(step.allocation); !status.ok()) {
@@ -79,9 +73,7 @@ class Player {
   [[nodiscard]] bool IsExact(std::uint32_t segment) const { return segment <= plan_.prologue.size(); }
 
   absl::Status CheckIdentity(std::uint32_t segment) const {
-    if (!IsExact(segment)) {
-      return absl::OkStatus();
-    }
+    if (!IsExact(segment)) return absl::OkStatus();
     const auto& requests = device_.segments[segment].allocations;
     const Script& script = ScriptOfSegment(plan_, segment);
     if (requests.size() != script.entries.size()) {
@@ -108,9 +100,7 @@ class Player {
     if (allocation.fenced) {
       TakeKeptPlace(index);
     } else if (!allocation.outside) {
-      if (absl::Status status = Serve(index); !status.ok()) {
-        return status;
-      }
+      if (absl::Status status = Serve(index); !status.ok()) return status;
     }
     Bytes& live = LiveOf(index);
     live += allocation.bytes;
@@ -284,13 +274,9 @@ absl::StatusOr<Replay> ReplayTrace(const DeviceTrace& device, const DevicePlan& 
                                                    device.segments.size(), ", prologue ", plan.prologue.size(),
                                                    ", cycle ", plan.cycle.size()));
   }
-  if (absl::Status status = CheckInsideArena(plan); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = CheckInsideArena(plan); !status.ok()) return status;
   absl::StatusOr<LaunchWatch> watch = pools == nullptr ? LaunchWatch() : LaunchWatch::Create(*pools, plan);
-  if (!watch.ok()) {
-    return watch.status();
-  }
+  if (!watch.ok()) return watch.status();
   return Player(device, plan, known, *std::move(watch)).Play();
 }
 

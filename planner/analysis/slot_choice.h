@@ -49,13 +49,9 @@ struct SlotChoice {
   }
   // For the slot of a request that is given one. A multiple of kBlockAlignment.
   [[nodiscard]] Bytes CapacityOf(EntryClass entry_class, Bytes bytes, Bytes max_bytes, Bytes small_bytes) const {
-    if (entry_class != EntryClass::kDynamic) {
-      return bytes;
-    }
+    if (entry_class != EntryClass::kDynamic) return bytes;
     const Bytes small = max_bytes < small_bytes ? RoundUp(max_bytes + max_bytes / 2, kBlockAlignment) : bytes;
-    if (policy != SlotPolicy::kLargest) {
-      return small;
-    }
+    if (policy != SlotPolicy::kLargest) return small;
     const auto largest = static_cast<Bytes>(std::ceil(static_cast<double>(max_bytes) * (1 + headroom)));
     return std::max(small, RoundUp(largest, kBlockAlignment));
   }

@@ -97,18 +97,14 @@ class Comparer {
   [[nodiscard]] bool IsTrusted(std::uint32_t iteration) const { return model_.cycle.typical[iteration]; }
 
   void TakeIteration(std::uint32_t iteration) {
-    if (!IsTrusted(iteration)) {
-      return;
-    }
+    if (!IsTrusted(iteration)) return;
     const std::uint32_t script = model_.cycle.ScriptOf(iteration);
     const Alignment& alignment = *model_.alignments[SegmentOf(iteration)];
     for (std::uint32_t e = 0; e < model_.scripts[script].size(); ++e) {
       Evidence& evidence = evidence_[script][e];
       ++evidence.compared;
       const std::uint32_t ordinal = alignment.ToRight(e);
-      if (ordinal == kNone) {
-        continue;
-      }
+      if (ordinal == kNone) continue;
       const Allocation& allocation = device_.Request(SegmentOf(iteration), ordinal);
       ++evidence.found;
       TakeSize(model_.scripts[script][e], allocation);
@@ -257,12 +253,8 @@ bool HasVarying(const SteadyModel& model) {
 }
 
 Unplanned StreamObstacle(const Allocation& allocation, const SteadyModel& model) {
-  if (model.all_streams) {
-    return Unplanned::kPlanned;
-  }
-  if (allocation.stream != model.main_stream) {
-    return Unplanned::kOtherStream;
-  }
+  if (model.all_streams) return Unplanned::kPlanned;
+  if (allocation.stream != model.main_stream) return Unplanned::kOtherStream;
   return allocation.foreign_stream ? Unplanned::kRecorded : Unplanned::kPlanned;
 }
 

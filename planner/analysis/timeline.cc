@@ -33,13 +33,9 @@ std::uint32_t CopiesNeeded(const SteadyModel& model, const SlotChoice& choice) {
   std::uint32_t copies = 1;
   for (const auto& script : model.scripts) {
     for (const CycleEntry& entry : script) {
-      if (UnderChoice(entry, model, choice) != Unplanned::kPlanned || entry.resident) {
-        continue;
-      }
+      if (UnderChoice(entry, model, choice) != Unplanned::kPlanned || entry.resident) continue;
       const Tick periods = (entry.end - entry.begin + model.length() - 1) / model.length();
-      if (periods <= most) {
-        copies = std::max(copies, static_cast<std::uint32_t>(periods));
-      }
+      if (periods <= most) copies = std::max(copies, static_cast<std::uint32_t>(periods));
     }
   }
   return copies;
@@ -56,9 +52,7 @@ class TimelineBuilder {
   Timeline Build() {
     OpenScripts();
     for (std::uint32_t c = 0; c < model_.cycle.period; ++c) {
-      for (std::uint32_t e = 0; e < model_.scripts[c].size(); ++e) {
-        PlaceCycleEntry(c, e);
-      }
+      for (std::uint32_t e = 0; e < model_.scripts[c].size(); ++e) PlaceCycleEntry(c, e);
     }
     for (std::uint32_t s = 0; s < timeline_.prologue; ++s) {
       for (std::uint32_t e = 0; e < timeline_.scripts[s].entries.size(); ++e) {
@@ -118,9 +112,7 @@ class TimelineBuilder {
   }
 
   [[nodiscard]] Tick next_begin() const {
-    if (timeline_.scripts.empty()) {
-      return 0;
-    }
+    if (timeline_.scripts.empty()) return 0;
     const TimelineScript& last = timeline_.scripts.back();
     return last.begin + static_cast<Tick>(last.entries.size());
   }
@@ -196,9 +188,7 @@ class TimelineBuilder {
 
   void PlaceCycleEntry(std::uint32_t c, std::uint32_t e) {
     const CycleEntry& entry = model_.scripts[c][e];
-    if (UnderChoice(entry, model_, choice_) != Unplanned::kPlanned) {
-      return;
-    }
+    if (UnderChoice(entry, model_, choice_) != Unplanned::kPlanned) return;
     if (entry.resident) {
       const std::uint32_t block = AddBlock(CopyOf(c, e, 0), {timeline_.cycle_begin, timeline_.end}, std::nullopt);
       for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
@@ -212,9 +202,7 @@ class TimelineBuilder {
       }
       return;
     }
-    for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
-      PlaceCopy(entry, c, e, copy);
-    }
+    for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) PlaceCopy(entry, c, e, copy);
   }
 
   // But in turns, two copies share a block if each stays within its own copy: then they are never alive together.
@@ -240,9 +228,7 @@ class TimelineBuilder {
   // On the axis, and beyond its end for blocks that more than one cycle goes by; kStays if no free is known.
   static constexpr Tick kStays = std::numeric_limits<Tick>::max();
   [[nodiscard]] Tick PrologueEnd(const Allocation& allocation) const {
-    if (!allocation.freed() || FreedAtExit(device_, allocation)) {
-      return kStays;
-    }
+    if (!allocation.freed() || FreedAtExit(device_, allocation)) return kStays;
     if (allocation.free_segment < timeline_.prologue) {
       return timeline_.scripts[allocation.free_segment].begin + allocation.free_ordinal;
     }
@@ -252,9 +238,7 @@ class TimelineBuilder {
 
   // Where sizes vary one traced block says little of the next: the steady twin's lives count, too.
   [[nodiscard]] std::uint32_t PrologueLife(std::uint32_t s, std::uint32_t e, Lifetime traced) const {
-    if (traced.end == kStays) {
-      return 0;
-    }
+    if (traced.end == kStays) return 0;
     const auto life = static_cast<std::uint32_t>(traced.end - traced.begin);
     const CycleEntry* twin = model_.EntryOf(s, e);
     const bool varies = timeline_.scripts[s].entries[e].entry_class == EntryClass::kDynamic;
@@ -266,9 +250,7 @@ class TimelineBuilder {
     const Tick begin = timeline_.scripts[s].begin + e;
     const Tick traced_end = std::max(PrologueEnd(device_.allocations[entry.allocation]), begin + 1);
     entry.life = PrologueLife(s, e, {begin, traced_end});
-    if (entry.unplanned != Unplanned::kPlanned || model_.running) {
-      return;
-    }
+    if (entry.unplanned != Unplanned::kPlanned || model_.running) return;
     const Tick end = std::min(traced_end, timeline_.end);
     if (end == timeline_.end && entry.entry_class != EntryClass::kDynamic) {
       entry.entry_class = EntryClass::kPersistent;
@@ -338,9 +320,7 @@ class TimelineBuilder {
   [[nodiscard]] std::uint32_t TwinBlock(std::uint32_t s, std::uint32_t e) const {
     const std::uint32_t twin = TwinOf(s, e);
     const std::size_t back = timeline_.prologue - s;
-    if (twin == kNone || back > timeline_.scripts.size() - timeline_.prologue) {
-      return kNone;
-    }
+    if (twin == kNone || back > timeline_.scripts.size() - timeline_.prologue) return kNone;
     return timeline_.scripts[timeline_.scripts.size() - back].entries[twin].block;
   }
 
@@ -352,9 +332,7 @@ class TimelineBuilder {
 
   // Gives the entry the place of this block (kNone: none), if that is an arc which begins after the entry's block ends.
   bool JoinArc(std::uint32_t index, Lifetime life, TimelineEntry* entry) {
-    if (index == kNone) {
-      return false;
-    }
+    if (index == kNone) return false;
     Block& arc = timeline_.problem.blocks[index];
     const bool same_stream = arc.stream == device_.allocations[entry->allocation].stream;
     if (!IsArc(arc) || !same_stream || arc.bytes != CapacityOf(*entry) || life.end > arc.life.begin) {

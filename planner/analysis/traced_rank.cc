@@ -43,9 +43,7 @@ TracedRank FinishReading(LifetimeBuilder lifetimes, Trace head) {
 absl::StatusOr<TracedRank> TakeTrace(const Trace& trace) {
   LifetimeBuilder lifetimes;
   lifetimes.Expect(trace.events.size());
-  if (absl::Status status = lifetimes.Take(trace); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = lifetimes.Take(trace); !status.ok()) return status;
   return FinishReading(std::move(lifetimes), WithoutEvents(trace));
 }
 

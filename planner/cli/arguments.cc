@@ -45,12 +45,8 @@ class Parser {
     const std::string name =
         absl::StrReplaceAll(argument.substr(0, equals).substr(absl::StartsWith(argument, "--") ? 2 : 1), {{"-", "_"}});
     if (absl::CommandLineFlag* flag = Find(name); flag != nullptr) {
-      if (equals != std::string::npos) {
-        return Set(flag, argument.substr(equals + 1));
-      }
-      if (flag->IsOfType<bool>()) {
-        return Set(flag, "true");
-      }
+      if (equals != std::string::npos) return Set(flag, argument.substr(equals + 1));
+      if (flag->IsOfType<bool>()) return Set(flag, "true");
       if (next_ + 1 == arguments_.size()) {
         return absl::InvalidArgumentError(absl::StrCat(argument, " needs a value"));
       }
@@ -117,9 +113,7 @@ std::string HelpText(const CommandSyntax& syntax, const std::string& program) {
     absl::StrAppend(&text, "\n", syntax.details);
   }
   absl::StrAppend(&text, "\nflags:\n");
-  for (const std::string& name : syntax.flags) {
-    AppendFlag(name, &text);
-  }
+  for (const std::string& name : syntax.flags) AppendFlag(name, &text);
   if (!syntax.examples.empty()) {
     absl::StrAppend(&text, "\nexamples:\n");
     for (const absl::string_view line : absl::StrSplit(syntax.examples, '\n', absl::SkipEmpty())) {

@@ -54,13 +54,9 @@ int RunCheck(const std::vector<std::string>& positional, Streams streams) {
     return FailUsage("check", absl::StrCat("expected PLAN and TRACE, found arguments: ", positional.size()), streams);
   }
   const Result<Plan> plan = ReadPlan(positional[0]);
-  if (!plan.ok()) {
-    return FailInput("check", absl::InvalidArgumentError(plan.error()), streams);
-  }
+  if (!plan.ok()) return FailInput("check", absl::InvalidArgumentError(plan.error()), streams);
   const absl::StatusOr<TracedRank> trace = ReadTracedRank(positional[1]);
-  if (!trace.ok()) {
-    return FailInput("check", trace.status(), streams);
-  }
+  if (!trace.ok()) return FailInput("check", trace.status(), streams);
   const absl::StatusOr<std::vector<Replay>> replays = CheckPlanAgainstTrace(plan.value(), *trace);
   if (!replays.ok()) {
     return FailInput("check",

@@ -26,20 +26,14 @@ class Dumper {
   absl::Status Dump() {
     while (true) {
       const absl::StatusOr<bool> more = reader_->ReadChunk(&trace_);
-      if (!more.ok()) {
-        return more.status();
-      }
+      if (!more.ok()) return more.status();
       streams_.out << writer_.NewCalls(trace_);
       for (const TraceEvent& event : trace_.events) {
         streams_.out << writer_.Line(event, trace_.marks);
-        if (event.kind == EventKind::kMark) {
-          marks_.events.push_back(event);
-        }
+        if (event.kind == EventKind::kMark) marks_.events.push_back(event);
       }
       trace_.events.clear();
-      if (!*more || !streams_.out) {
-        return absl::OkStatus();
-      }
+      if (!*more || !streams_.out) return absl::OkStatus();
     }
   }
 
@@ -50,9 +44,7 @@ class Dumper {
     }
     marks_.marks = trace_.marks;
     const MarkFindings findings = MissingMarks(CutAtMarks(marks_).census);
-    for (const std::string& warning : findings.warnings) {
-      Warn("dump", warning, streams_);
-    }
+    for (const std::string& warning : findings.warnings) Warn("dump", warning, streams_);
     for (const std::string& note : findings.notes) {
       streams_.err << streams_.program << " dump: note: " << note << "\n";
     }
@@ -71,13 +63,9 @@ int RunDump(const std::vector<std::string>& positional, Streams streams) {
     return FailUsage("dump", absl::StrCat("expected one TRACE, found arguments: ", positional.size()), streams);
   }
   const absl::StatusOr<std::unique_ptr<TraceReader>> reader = TraceReader::Open(positional[0]);
-  if (!reader.ok()) {
-    return FailInput("dump", reader.status(), streams);
-  }
+  if (!reader.ok()) return FailInput("dump", reader.status(), streams);
   Dumper dumper(reader->get(), streams);
-  if (absl::Status status = dumper.Dump(); !status.ok()) {
-    return FailInput("dump", status, streams);
-  }
+  if (absl::Status status = dumper.Dump(); !status.ok()) return FailInput("dump", status, streams);
   dumper.TellWhatIsMissing();
   return kExitOk;
 }

@@ -18,13 +18,9 @@ namespace stalloc::planner {
 namespace {
 
 absl::StatusOr<Trace> ReadFrom(const std::string& path) {
-  if (path == "-") {
-    return ReadEventText(std::cin);
-  }
+  if (path == "-") return ReadEventText(std::cin);
   std::ifstream file(path);
-  if (!file) {
-    return absl::NotFoundError(absl::StrCat("cannot open: ", std::strerror(errno)));
-  }
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot open: ", std::strerror(errno)));
   return ReadEventText(file);
 }
 

@@ -99,9 +99,7 @@ absl::Status CheckFlags() {
 
 absl::StatusOr<std::vector<std::uint32_t>> RanksToPlan(const RunDirectory& directory) {
   absl::StatusOr<std::vector<std::uint32_t>> traced = directory.TracedRanks();
-  if (!traced.ok()) {
-    return traced.status();
-  }
+  if (!traced.ok()) return traced.status();
   std::vector<std::uint32_t> wanted;
   if (const auto one = OneRank(); one.has_value()) {
     wanted.push_back(static_cast<std::uint32_t>(*one));
@@ -151,16 +149,10 @@ void PrintWarnings(const std::vector<RankOutcome>& outcomes, Streams streams) {
     }
   };
   for (const RankOutcome& outcome : outcomes) {
-    if (!outcome.report.has_value()) {
-      continue;
-    }
-    for (const std::string& text : outcome.report->warnings) {
-      add(outcome, text);
-    }
+    if (!outcome.report.has_value()) continue;
+    for (const std::string& text : outcome.report->warnings) add(outcome, text);
     for (const DeviceReport& device : outcome.report->devices) {
-      for (const std::string& text : device.warnings) {
-        add(outcome, text);
-      }
+      for (const std::string& text : device.warnings) add(outcome, text);
     }
   }
   for (const auto& [text, ranks] : warnings) {
@@ -219,14 +211,10 @@ int RunPlan(const std::vector<std::string>& positional, Streams streams) {
   const absl::StatusOr<std::string> path = DirectoryOf(positional);
   absl::Status usage = path.status();
   usage.Update(CheckFlags());
-  if (!usage.ok()) {
-    return FailUsage("plan", std::string(usage.message()), streams);
-  }
+  if (!usage.ok()) return FailUsage("plan", std::string(usage.message()), streams);
   const RunDirectory directory(*path);
   const absl::StatusOr<std::vector<std::uint32_t>> ranks = RanksToPlan(directory);
-  if (!ranks.ok()) {
-    return FailInput("plan", ranks.status(), streams);
-  }
+  if (!ranks.ok()) return FailInput("plan", ranks.status(), streams);
   BeNice(absl::GetFlag(FLAGS_nice));
   const auto process = absl::GetFlag(FLAGS_next_start);
   if (!process.has_value()) return PlanAndTell(directory, *ranks, JobsOptions(), streams);

@@ -137,9 +137,7 @@ class Job : public std::enable_shared_from_this<Job> {
   absl::Status Analyse() {
     const std::string path = shop_.directory.TracePath(rank_);
     absl::StatusOr<TracedRank> traced = Read("reading");
-    if (!traced.ok()) {
-      return traced.status();
-    }
+    if (!traced.ok()) return traced.status();
     if (IsOfAnother(traced->head.fingerprint)) {
       return absl::InvalidArgumentError(absl::StrCat(path, " is the trace of another rank: expected ", rank_,
                                                      ", found ", traced->head.fingerprint.rank));
@@ -231,9 +229,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void End(const absl::Status& status) {
     planner_.reset();
     outcome_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-    if (!status.ok()) {
-      outcome_.error = std::string(status.message());
-    }
+    if (!status.ok()) outcome_.error = std::string(status.message());
     if (status.ok() && outcome_.report->equal_to_rank.has_value()) {
       shop_.progress->FinishedAlike(rank_, absl::StrCat("equal to rank ", *outcome_.report->equal_to_rank));
     } else {
@@ -323,9 +319,7 @@ std::vector<RankOutcome> PlanRanks(const RunDirectory& directory, const std::vec
   const int workers = std::clamp(options.threads, 1, static_cast<int>(ranks.size()));
   Shop shop{directory, options, std::max(1, options.threads / workers), SlotTrial(options.headroom), progress, {}, {}};
   std::vector<std::shared_ptr<Job>> jobs;
-  for (const std::uint32_t rank : ranks) {
-    jobs.push_back(std::make_shared<Job>(shop, rank));
-  }
+  for (const std::uint32_t rank : ranks) jobs.push_back(std::make_shared<Job>(shop, rank));
   // What runs saw of their plans is each rank's own.
   const bool compares = jobs.size() > 1 && !options.refine;
   for (const std::shared_ptr<Job>& job : compares ? Different(jobs, &shop, workers) : jobs) {
@@ -334,9 +328,7 @@ std::vector<RankOutcome> PlanRanks(const RunDirectory& directory, const std::vec
   shop.tasks.Run(workers);
   TellWhoIsAlike(jobs);
   std::vector<RankOutcome> outcomes;
-  for (const std::shared_ptr<Job>& job : jobs) {
-    outcomes.push_back(std::move(job->outcome()));
-  }
+  for (const std::shared_ptr<Job>& job : jobs) outcomes.push_back(std::move(job->outcome()));
   return outcomes;
 }
 

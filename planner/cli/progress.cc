@@ -18,9 +18,7 @@ Progress::~Progress() { Clear(); }
 void Progress::Doing(std::uint32_t rank, const std::string& what) {
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = Clock::now();
-  if (now - shown_ < interval_) {
-    return;
-  }
+  if (now - shown_ < interval_) return;
   shown_ = now;
   const std::string line = absl::StrCat("rank ", rank, ": ", what);
   if (is_terminal_) {
@@ -48,9 +46,7 @@ void Progress::FinishedAlike(std::uint32_t rank, const std::string& result) {
 void Progress::Print(std::uint32_t rank, const std::string& result) {
   Clear();
   err_ << "[" << finished_ << "/" << ranks_ << "] rank " << rank << ": " << result << std::endl;
-  if (is_terminal_ && finished_ < ranks_) {
-    Draw("");
-  }
+  if (is_terminal_ && finished_ < ranks_) Draw("");
 }
 
 void Progress::Clear() {

@@ -18,9 +18,7 @@ absl::StatusOr<Observed> ReadObserved(const std::string& path) {
   }
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   Result<Observed> observed = DecodeObserved(text);
-  if (!observed.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ", ", observed.error()));
-  }
+  if (!observed.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ", ", observed.error()));
   return std::move(observed).value();
 }
 

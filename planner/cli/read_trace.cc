@@ -20,32 +20,20 @@ std::uint64_t ExpectedEvents(std::uint64_t events, const TraceReader& reader) {
 absl::StatusOr<TracedRank> ReadTracedRank(const std::string& path, const ReadProgress& progress,
                                           const ChunkObserver& observer) {
   const absl::StatusOr<std::unique_ptr<TraceReader>> reader = TraceReader::Open(path);
-  if (!reader.ok()) {
-    return reader.status();
-  }
+  if (!reader.ok()) return reader.status();
   LifetimeBuilder lifetimes;
   Trace trace;
   while (true) {
     const absl::StatusOr<bool> more = (*reader)->ReadChunk(&trace);
-    if (!more.ok()) {
-      return more.status();
-    }
-    if (!*more) {
-      return FinishReading(std::move(lifetimes), std::move(trace));
-    }
-    if (lifetimes.events() == 0) {
-      lifetimes.Expect(ExpectedEvents(trace.events.size(), **reader));
-    }
+    if (!more.ok()) return more.status();
+    if (!*more) return FinishReading(std::move(lifetimes), std::move(trace));
+    if (lifetimes.events() == 0) lifetimes.Expect(ExpectedEvents(trace.events.size(), **reader));
     if (absl::Status status = lifetimes.Take(trace); !status.ok()) {
       return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
     }
-    if (observer) {
-      observer(trace, (*reader)->uses());
-    }
+    if (observer) observer(trace, (*reader)->uses());
     trace.events.clear();
-    if (progress) {
-      progress((*reader)->bytes_read(), (*reader)->bytes_total());
-    }
+    if (progress) progress((*reader)->bytes_read(), (*reader)->bytes_total());
   }
 }
 

@@ -25,9 +25,7 @@ void SharedPackings::Use(const ProblemKey& key, const Solve& solve, Then then) {
     waiting = std::exchange(entry->waiting, {});
   }
   then(solved);
-  for (const Then& other : waiting) {
-    other(solved);
-  }
+  for (const Then& other : waiting) other(solved);
 }
 
 }  // namespace stalloc::planner

@@ -38,9 +38,7 @@ void TaskQueue::Work() {
 TaskQueue::Task TaskQueue::Take() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !tasks_.empty() || running_ == 0; });
-  if (tasks_.empty()) {
-    return nullptr;
-  }
+  if (tasks_.empty()) return nullptr;
   Task task = std::move(tasks_.front());
   tasks_.pop_front();
   ++running_;

@@ -20,22 +20,16 @@ absl::StatusOr<TimedTrace> ReadTimedTrace(const std::string& path) {
     timed.uses.insert(timed.uses.end(), uses.begin(), uses.end());
   };
   absl::StatusOr<TracedRank> traced = ReadTracedRank(path, {}, keep);
-  if (!traced.ok()) {
-    return traced.status();
-  }
+  if (!traced.ok()) return traced.status();
   timed.traced = *std::move(traced);
   return timed;
 }
 
 absl::StatusOr<std::optional<TimedTrace>> ReadBeside() {
   const std::string path = absl::GetFlag(FLAGS_beside);
-  if (path.empty()) {
-    return std::nullopt;
-  }
+  if (path.empty()) return std::nullopt;
   absl::StatusOr<TimedTrace> timed = ReadTimedTrace(path);
-  if (!timed.ok()) {
-    return timed.status();
-  }
+  if (!timed.ok()) return timed.status();
   return std::optional<TimedTrace>(*std::move(timed));
 }
 

@@ -51,9 +51,7 @@ void LayerMap::Open(std::uint64_t event, std::uint32_t name, Pass pass) {
 }
 
 void LayerMap::CloseDownTo(std::size_t depth, std::uint64_t event, const Mark* end) {
-  if (open_.size() <= depth) {
-    return;
-  }
+  if (open_.size() <= depth) return;
   while (open_.size() > depth) {
     LayerEdge edge{event, open_.back().name, open_.back().pass, false};
     if (end != nullptr && open_.size() == depth + 1) {

@@ -79,9 +79,7 @@ std::vector<HeldPoint> SampleHeld(const DeviceFacts& facts, std::size_t most) {
     if (held.device == facts.device.device) points.push_back({held.event, held.bytes});
   }
   const std::size_t width = (points.size() + most - 1) / most;
-  if (width <= 1) {
-    return points;
-  }
+  if (width <= 1) return points;
   std::vector<HeldPoint> sampled;
   for (std::size_t i = 0; i < points.size(); i += width) {
     const auto first = points.begin() + static_cast<std::ptrdiff_t>(i);

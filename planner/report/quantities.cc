@@ -11,9 +11,7 @@ std::string FormatBytes(Bytes bytes) {
   if (bytes >= kKiB * kKiB) {
     return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (kKiB * kKiB));
   }
-  if (bytes >= kKiB) {
-    return absl::StrFormat("%.1f KiB", static_cast<double>(bytes) / kKiB);
-  }
+  if (bytes >= kKiB) return absl::StrFormat("%.1f KiB", static_cast<double>(bytes) / kKiB);
   return absl::StrFormat("%d B", bytes);
 }
 
@@ -22,9 +20,7 @@ std::string FormatShare(double share) { return share == 0 ? "-" : absl::StrForma
 std::string FormatSeconds(double seconds) { return absl::StrFormat("%.2f s", seconds); }
 
 std::string DistanceText(Bytes arena, Bytes lower_bound) {
-  if (arena <= lower_bound) {
-    return "optimal";
-  }
+  if (arena <= lower_bound) return "optimal";
   const double excess = static_cast<double>(arena - lower_bound);
   return absl::StrFormat("within %s (%.2g %%) of the bound %s", FormatBytes(arena - lower_bound),
                          lower_bound == 0 ? 100.0 : 100 * excess / static_cast<double>(lower_bound),

@@ -132,9 +132,7 @@ void WriteSegments(const std::vector<SegmentReport>& segments, JsonWriter* json)
     json->Key("requested_bytes").Value(segment.requested_bytes);
     json->Key("peak_live_bytes").Value(segment.peak_live_bytes);
     json->Key("stability").Value(StabilityName(segment.stability));
-    if (segment.replay.has_value()) {
-      WriteReplay(*segment.replay, json);
-    }
+    if (segment.replay.has_value()) WriteReplay(*segment.replay, json);
   });
 }
 

@@ -18,13 +18,9 @@ namespace {
 
 // For the template, or of the last iteration where none was chosen.
 std::string RequestsPerIteration(const DeviceReport& device) {
-  if (device.segments.size() < 2) {
-    return "-";
-  }
+  if (device.segments.size() < 2) return "-";
   for (const SegmentReport& segment : device.segments) {
-    if (segment.stability == Stability::kTemplate) {
-      return absl::StrCat(segment.requests);
-    }
+    if (segment.stability == Stability::kTemplate) return absl::StrCat(segment.requests);
   }
   return absl::StrCat(device.segments.back().requests);
 }
@@ -106,9 +102,7 @@ std::string SummaryTable(const std::vector<RankOutcome>& outcomes) {
       continue;
     }
     if (outcome.report->equal_to_rank.has_value()) continue;
-    for (const DeviceReport& device : outcome.report->devices) {
-      AddDevice(outcome, device, &table);
-    }
+    for (const DeviceReport& device : outcome.report->devices) AddDevice(outcome, device, &table);
   }
   return WorthOfMost(outcomes) + table.Render() + EqualRanksText(outcomes);
 }

@@ -24,9 +24,7 @@ void TextTable::AddRow(std::vector<std::string> cells) {
 std::string TextTable::Render() const {
   std::vector<std::size_t> widths(rows_.front().size());
   for (const auto& row : rows_) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], Width(row[i]));
-    }
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
   }
   std::string text;
   for (std::size_t r = 0; r < rows_.size(); ++r) {
@@ -39,9 +37,7 @@ std::string TextTable::Render() const {
     text += line + "\n";
     if (r == 0) {
       std::size_t total = 2 * (widths.size() - 1);
-      for (const std::size_t width : widths) {
-        total += width;
-      }
+      for (const std::size_t width : widths) total += width;
       text += std::string(total, '-') + "\n";
     }
   }

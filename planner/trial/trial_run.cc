@@ -129,9 +129,7 @@ class Server {
 
   void* Place(const Allocation& allocation) {
     const StreamHandle stream = allocation.stream < handles_.size() ? handles_[allocation.stream] : 0;
-    if ((allocation.flags & kAllocCaptured) != 0) {
-      return nullptr;
-    }
+    if ((allocation.flags & kAllocCaptured) != 0) return nullptr;
     if ((allocation.flags & kAllocParallel) != 0) {
       return engine_.AllocateUnexpected(allocation.requested(), stream, MissReason::kParallel).pointer;
     }
@@ -140,9 +138,7 @@ class Server {
 
   void Free(std::uint32_t index) {
     Block& block = blocks_[index];
-    if (!block.live) {
-      return;
-    }
+    if (!block.live) return;
     block.live = false;
     live_ -= device_.allocations[index].bytes;
     if (block.pointer != nullptr) {

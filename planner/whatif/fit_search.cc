@@ -107,9 +107,7 @@ std::vector<FitSearch::Group> FitSearch::GroupUnits() const {
   groups.resize(std::min(groups.size(), kMostGroups));
   if (!costs_.offload) return groups;
   const std::size_t recomputed = groups.size();
-  for (std::size_t i = 0; i < recomputed; ++i) {
-    groups.push_back(Offloading(groups[i]));
-  }
+  for (std::size_t i = 0; i < recomputed; ++i) groups.push_back(Offloading(groups[i]));
   return groups;
 }
 

@@ -8,9 +8,7 @@ void BlockList::Free(BlockId id, FreeBlocks* free) {
     if (is_free) free->erase(AsFree(neighbour));
     return is_free;
   };
-  if (take(blocks_[id].after)) {
-    MergeWithBehind(id);
-  }
+  if (take(blocks_[id].after)) MergeWithBehind(id);
   if (take(blocks_[id].before)) {
     id = blocks_[id].before;
     MergeWithBehind(id);

@@ -18,9 +18,7 @@ inline constexpr Bytes kSegmentUnit = Bytes{2} << 20;
 
 // The bytes that a request without a free block takes from the device.
 [[nodiscard]] constexpr Bytes SegmentBytes(Bytes bytes) {
-  if (bytes <= kSmallRequest) {
-    return kSmallSegment;
-  }
+  if (bytes <= kSmallRequest) return kSmallSegment;
   return bytes < kLargeRequest ? kLargeSegment : RoundUp(bytes, kSegmentUnit);
 }
 

@@ -21,18 +21,14 @@ struct Row {
 
 std::string ReadGzip(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (file == nullptr) {
-    throw std::runtime_error("cannot open " + path);
-  }
+  if (file == nullptr) throw std::runtime_error("cannot open " + path);
   std::string text;
   std::vector<char> buffer(1 << 20);
   int count = 0;
   while ((count = gzread(file.get(), buffer.data(), static_cast<unsigned>(buffer.size()))) > 0) {
     text.append(buffer.data(), static_cast<std::size_t>(count));
   }
-  if (count < 0) {
-    throw std::runtime_error("cannot read " + path);
-  }
+  if (count < 0) throw std::runtime_error("cannot read " + path);
   return text;
 }
 

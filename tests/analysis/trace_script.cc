@@ -15,9 +15,7 @@ class ScriptReader {
  public:
   Trace Read(std::string_view script) {
     std::istringstream words{std::string(script)};
-    for (std::string word; words >> word;) {
-      Take(word);
-    }
+    for (std::string word; words >> word;) Take(word);
     trace_.complete = true;
     trace_.fingerprint.world_size = 1;
     return std::move(trace_);
@@ -118,9 +116,7 @@ class ScriptReader {
   void Allocate(const std::string& word) {
     const std::size_t equals = word.find('=');
     const std::size_t at = word.find('@');
-    if (equals == std::string::npos) {
-      throw std::invalid_argument("no size: " + word);
-    }
+    if (equals == std::string::npos) throw std::invalid_argument("no size: " + word);
     TraceEvent event{.kind = EventKind::kAlloc, .device = device_, .allocation = trace_.allocations++};
     event.bytes = std::stoull(word.substr(equals + 1));
     event.stream = at == std::string::npos ? 0 : static_cast<std::uint32_t>(std::stoul(word.substr(at + 1)));
@@ -140,9 +136,7 @@ class ScriptReader {
 
   void Free(const std::string& name) {
     const auto found = live_.find(name);
-    if (found == live_.end()) {
-      throw std::invalid_argument("not live: " + name);
-    }
+    if (found == live_.end()) throw std::invalid_argument("not live: " + name);
     AddEvent({.kind = EventKind::kFree, .allocation = found->second});
     live_.erase(found);
   }
@@ -196,9 +190,7 @@ std::string InBytes(std::string_view script) {
 
 std::string Repeat(std::string_view text, int count) {
   std::string result;
-  for (int i = 0; i < count; ++i) {
-    result.append(text).append(" ");
-  }
+  for (int i = 0; i < count; ++i) result.append(text).append(" ");
   return result;
 }
 

@@ -359,9 +359,7 @@ TEST_F(ArenaTest, ThreadsThatGrowItAtOnceAgreeOnTheResult) {
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(arena->mapped_bytes(), (32 * 4 + 3) * kPage);
   EXPECT_EQ(driver_.counts().handle_bytes, arena->mapped_bytes());
 }

@@ -16,17 +16,13 @@ inline std::uint64_t KeyedWord(std::uint64_t key, Bytes index) {
 // REQUIRES: `bytes` is a multiple of 8.
 inline void FillKeyed(void* block, Bytes bytes, std::uint64_t key) {
   auto* const words = static_cast<std::uint64_t*>(block);
-  for (Bytes i = 0; i < bytes / 8; ++i) {
-    words[i] = KeyedWord(key, i);
-  }
+  for (Bytes i = 0; i < bytes / 8; ++i) words[i] = KeyedWord(key, i);
 }
 
 inline bool HoldsKeyed(const void* block, Bytes bytes, std::uint64_t key) {
   const auto* const words = static_cast<const std::uint64_t*>(block);
   for (Bytes i = 0; i < bytes / 8; ++i) {
-    if (words[i] != KeyedWord(key, i)) {
-      return false;
-    }
+    if (words[i] != KeyedWord(key, i)) return false;
   }
   return true;
 }

@@ -36,9 +36,7 @@ void RunFolder::WriteTrace(std::uint32_t rank, Trace trace) const {
   trace.fingerprint.world_size = std::max(trace.fingerprint.world_size, rank + 1);
   const absl::Status status =
       WriteTraceFile(Path(absl::StrFormat("trace/rank%05d.trace", rank)), trace, {.chunk_events = 16});
-  if (!status.ok()) {
-    throw std::runtime_error(status.ToString());
-  }
+  if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
 void RunFolder::WriteFile(const std::string& name, const std::string& bytes) const {
@@ -61,9 +59,7 @@ ProcessResult RunFolder::Run(const std::vector<std::string>& arguments, const st
   const std::string out = path() + ".out";
   const std::string err = path() + ".err";
   std::string command = Quoted(STALLOC_PLANNER);
-  for (const std::string& argument : arguments) {
-    absl::StrAppend(&command, " ", Quoted(argument));
-  }
+  for (const std::string& argument : arguments) absl::StrAppend(&command, " ", Quoted(argument));
   absl::StrAppend(&command, " >", Quoted(out), " 2>", Quoted(err), " <", Quoted(in));
   std::ofstream(in, std::ios::binary) << input;
   const int status = std::system(command.c_str());

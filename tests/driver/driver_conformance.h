@@ -30,9 +30,7 @@ class DriverConformance : public testing::TestWithParam<DriverFactory> {
   }
 
   void TearDown() override {
-    if (under_test_.driver == nullptr) {
-      return;
-    }
+    if (under_test_.driver == nullptr) return;
     for (const auto& [address, bytes] : mapped_) {
       EXPECT_TRUE(driver().Unmap(address, bytes).ok());
     }
@@ -121,9 +119,7 @@ TEST_P(DriverConformance, UsableMemoryHoldsItsBytes) {
   const Address address = Reserve(2);
   MapUsable(address, 2, Create(2));
   std::vector<std::uint64_t> words(2 * unit_ / 8);
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    words[i] = i * 0x9E3779B97F4A7C15u;
-  }
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = i * 0x9E3779B97F4A7C15u;
   under_test_.write(address, words.data(), 2 * unit_);
   std::vector<std::uint64_t> back(words.size());
   under_test_.read(back.data(), address, 2 * unit_);
@@ -170,9 +166,7 @@ TEST_P(DriverConformance, OneSetAccessAndOneUnmapCoverSeveralMaps) {
   Map(address + unit_, 2, Create(2));
   Map(address + 3 * unit_, 1, Create(1));
   ASSERT_TRUE(driver().SetAccess(address, 4 * unit_).ok());
-  for (Bytes i = 0; i < 4; ++i) {
-    under_test_.WriteWord(address + i * unit_, i + 1);
-  }
+  for (Bytes i = 0; i < 4; ++i) under_test_.WriteWord(address + i * unit_, i + 1);
   for (Bytes i = 0; i < 4; ++i) {
     EXPECT_EQ(under_test_.ReadWord(address + i * unit_), i + 1);
   }
@@ -264,9 +258,7 @@ TEST_P(DriverConformance, AHandleMayConsistOfScatteredMemory) {
   const PhysicalHandle bulk = Create(units - single);
   std::vector<PhysicalHandle> singles;
   PhysicalHandle handle = 0;
-  while (driver().Create(unit_, &handle).ok()) {
-    singles.push_back(handle);
-  }
+  while (driver().Create(unit_, &handle).ok()) singles.push_back(handle);
   EXPECT_GE(singles.size(), single * 9 / 10);  // a driver may need a little for its own tables
   std::size_t given_back = 0;
   for (std::size_t i = 0; i < singles.size(); i += 2) {

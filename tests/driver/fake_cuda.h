@@ -90,9 +90,7 @@ inline cuda::Result Attribute(int* value, int attribute, cuda::Device) {
 
 inline cuda::Result MemCreate(cuda::AllocationHandle* handle, std::size_t, const cuda::AllocationProperties* properties,
                               std::uint64_t) {
-  if (const cuda::Result result = Checked(); result != cuda::kSuccess) {
-    return result;
-  }
+  if (const cuda::Result result = Checked(); result != cuda::kSuccess) return result;
   F().last_properties = *properties;
   if (properties->requested_handle_types != cuda::kHandleTypeNone && F().refuse_exportable != cuda::kSuccess) {
     return F().refuse_exportable;
@@ -104,9 +102,7 @@ inline cuda::Result MemCreate(cuda::AllocationHandle* handle, std::size_t, const
 }
 
 inline cuda::Result Export(void* shareable, cuda::AllocationHandle handle, int handle_type, std::uint64_t) {
-  if (const cuda::Result result = Checked(); result != cuda::kSuccess) {
-    return result;
-  }
+  if (const cuda::Result result = Checked(); result != cuda::kSuccess) return result;
   F().last_exported = handle;
   F().last_exported_as = handle_type;
   *static_cast<int*>(shareable) = open("/dev/null", O_RDONLY);

@@ -152,9 +152,7 @@ TEST(HostDriverTest, ThreadsMapAndUnmapTheirOwnMemoryAtOnce) {
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(driver->GetCounts().handles, 0u);
   EXPECT_EQ(driver->GetCounts().resident_bytes, 0u);
 }

@@ -34,9 +34,7 @@ class HostForkTest : public testing::Test {
   template <typename Child>
   static pid_t Fork(Child child) {
     const pid_t pid = fork();
-    if (pid == 0) {
-      _exit(child());
-    }
+    if (pid == 0) _exit(child());
     return pid;
   }
   static int Wait(pid_t pid) {
@@ -53,9 +51,7 @@ TEST_F(HostForkTest, TheChildHasTheParentsBytes) {
   std::memset(memory, 7, 8 * kMiB);
   EXPECT_EQ(Wait(Fork([&] {
               for (Bytes i = 0; i < 8 * kMiB; ++i) {
-                if (memory[i] != 7) {
-                  return 1;
-                }
+                if (memory[i] != 7) return 1;
               }
               return 0;
             })),
@@ -69,9 +65,7 @@ TEST_F(HostForkTest, WritesOfTheParentAfterTheForkAreUnseenByTheChild) {
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = Fork([&] {
     char go = 0;
-    if (read(ends[0], &go, 1) != 1) {
-      return 2;
-    }
+    if (read(ends[0], &go, 1) != 1) return 2;
     return memory[0] == 1 && memory[4 * kMiB - 1] == 1 ? 0 : 1;
   });
   std::memset(memory, 2, 4 * kMiB);

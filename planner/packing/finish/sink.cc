@@ -17,9 +17,7 @@ Bytes CommonAlignment(const Problem& problem) {
 }  // namespace
 
 void SinkResidents(const Problem& problem, Packing* packing) {
-  if (problem.blocks.empty()) {
-    return;
-  }
+  if (problem.blocks.empty()) return;
   const Lifetime axis = AxisOf(problem);
   const Bytes alignment = CommonAlignment(problem);
   const auto is_resident = [&](std::size_t i) { return problem.blocks[i].life == axis; };

@@ -152,14 +152,10 @@ TEST_F(CudaArenaTest, AFullDeviceServesALargeRequestFromScatteredChunks) {
   ExactArena arena(*device_.driver);
   const Bytes piece = 256 * kMiB;
   std::vector<void*> blocks;
-  while (void* block = arena.Allocate(piece)) {
-    blocks.push_back(block);
-  }
+  while (void* block = arena.Allocate(piece)) blocks.push_back(block);
   ASSERT_GT(blocks.size(), 8u);
   Bytes freed = 0;
-  for (std::size_t i = 0; i < blocks.size(); i += 2) {
-    freed += arena.Free(blocks[i]);
-  }
+  for (std::size_t i = 0; i < blocks.size(); i += 2) freed += arena.Free(blocks[i]);
   void* large = nullptr;
   const double microseconds = Microseconds([&] { large = arena.Allocate(freed); });
   ASSERT_NE(large, nullptr) << freed << " freed bytes do not serve a request of that size";
@@ -176,9 +172,7 @@ TEST_F(CudaArenaTest, AWarmStepCallsNoDriver) {
       blocks.push_back(arena.Allocate(i % 3 == 0 ? 512 * (1 + i % 100) : (1 + i % 40) * kMiB + 512 * (i % 2)));
       ASSERT_NE(blocks.back(), nullptr);
     }
-    for (void* block : blocks) {
-      arena.Free(block);
-    }
+    for (void* block : blocks) arena.Free(block);
   };
   const double cold = Microseconds(step);
   step();

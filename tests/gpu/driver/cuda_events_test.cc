@@ -16,9 +16,7 @@ class CudaEventsTest : public CudaStreamsTest {
   bool BecomesDone(CudaEvents::Event event) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (std::chrono::steady_clock::now() < deadline) {
-      if (events_->Done(event)) {
-        return true;
-      }
+      if (events_->Done(event)) return true;
     }
     return false;
   }
@@ -90,9 +88,7 @@ TEST_F(CudaEventsTest, ThreadsRecordAndRecycleAtOnce) {
       }
     });
   }
-  for (std::thread& thread : threads) {
-    thread.join();
-  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

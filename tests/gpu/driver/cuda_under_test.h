@@ -46,9 +46,7 @@ inline Address MapCudaExported(CudaDriver& driver, int descriptor, Bytes bytes) 
 inline DriverUnderTest CudaUnderTest() {
   DriverUnderTest under_test;
   std::unique_ptr<CudaDriver> driver = OpenCuda(0, &under_test.absent_because);
-  if (driver == nullptr) {
-    return under_test;
-  }
+  if (driver == nullptr) return under_test;
   const cuda::Api* const api = &driver->api();
   const cuda::Context context = driver->context();
   under_test.write = [api, context](Address to, const void* from, Bytes bytes) {
@@ -92,9 +90,7 @@ class CudaStreamsTest : public CudaTest {
  protected:
   void SetUp() override {
     CudaTest::SetUp();
-    if (driver_ == nullptr) {
-      return;
-    }
+    if (driver_ == nullptr) return;
     const cuda::ContextScope current(*api_, driver_->context());
     for (cuda::Stream& stream : streams_) {
       ASSERT_EQ(api_->StreamCreate(&stream, 1), cuda::kSuccess);
@@ -104,9 +100,7 @@ class CudaStreamsTest : public CudaTest {
     events_ = std::make_unique<CudaEvents>(*api_, driver_->context());
   }
   void TearDown() override {
-    if (driver_ == nullptr) {
-      return;
-    }
+    if (driver_ == nullptr) return;
     const cuda::ContextScope current(*api_, driver_->context());
     EXPECT_TRUE(driver_->Synchronize().ok());
     EXPECT_EQ(api_->MemFreeAsync(written_, nullptr), cuda::kSuccess);

@@ -55,9 +55,7 @@ class CudaStreamReuseTest : public CudaStreamsTest, public testing::WithParamInt
  protected:
   void SetUp() override {
     CudaStreamsTest::SetUp();
-    if (driver_ == nullptr) {
-      return;
-    }
+    if (driver_ == nullptr) return;
     const cuda::ContextScope current(*api_, driver_->context());
     ASSERT_EQ(api_->MemAllocAsync(&arena_, kBlock, nullptr), cuda::kSuccess);
     ASSERT_EQ(api_->StreamSynchronize(nullptr), cuda::kSuccess);
