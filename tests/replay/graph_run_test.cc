@@ -1,0 +1,70 @@
+// What a run with captured graphs holds by its own plan. Recorded on an H200: a training step that is captured after
+// six eager ones, with evaluations before and after (captured_step.trace; torch 2.11).
+#include "bench/replay/graph_run.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "planner/analysis/graph_needs.h"
+#include "planner/analysis/rank_planner.h"
+#include "planner/packing/portfolio.h"
+#include "planner/trial/slot_trial.h"
+#include "proto/codec/trace_reader.h"
+
+namespace stalloc::bench {
+namespace {
+
+class GraphRunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* const root = std::getenv("STALLOC_SOURCE_DIR");
+    ASSERT_NE(root, nullptr);
+    trace_ = ReadTrace(std::string(root) + "/bench/corpus/captured_step.trace").value();
+    const planner::TracedRank traced = planner::TakeTrace(trace_).value();
+    needed_ = planner::FindGraphNeeds(traced, traced.devices.at(0)).peak;
+  }
+
+  [[nodiscard]] GraphRun Replay(bool lends, Bytes keep_free) const {
+    const planner::SlotTrial trial;
+    planner::RankPlannerOptions options;
+    options.slot_judge = &trial;
+    options.lend_graphs = lends;
+    const auto solver = planner::MakePortfolio();
+    const planner::RankResult planned = planner::PlanRank(trace_, options, *solver).value();
+    return ReplayGraphs(trace_, planned.plan->devices.at(0), {.keep_free = keep_free, .last = 2, .times = 6}).value();
+  }
+  [[nodiscard]] double Efficiency(const GraphRun& run) const {
+    return static_cast<double>(needed_) / static_cast<double>(run.peak.sum());
+  }
+
+  static constexpr Bytes kFullCard = Bytes{1} << 40;
+  Trace trace_;
+  Bytes needed_ = 0;
+};
+
+TEST_F(GraphRunTest, EvaluationsLieInThePoolOfTheCapturedStep) {
+  for (const Bytes keep_free : {kFullCard, FreeMemory::kDefaultKeep}) {
+    const GraphRun run = Replay(/*lends=*/true, keep_free);
+    EXPECT_GT(Efficiency(run), 0.86);
+    EXPECT_GE(run.stats.graphs.hits, 14u) << "two of each evaluation";
+    EXPECT_EQ(run.stats.graphs.surprises, 0u);
+    EXPECT_EQ(run.refused, 0u);
+    EXPECT_EQ(run.stats.dynamic_hits, 0u) << "all is planned";
+    EXPECT_FALSE(run.stats.gave_up);
+  }
+}
+
+TEST_F(GraphRunTest, APlanThatLendsNothingHoldsMore) {
+  EXPECT_LT(Efficiency(Replay(/*lends=*/false, kFullCard)), Efficiency(Replay(/*lends=*/true, kFullCard)) - 0.02);
+}
+
+TEST_F(GraphRunTest, WhatIsNotKnownOfAPoolIsAnError) {
+  for (TraceEvent& event : trace_.events) event.address = 0;
+  const absl::StatusOr<GraphRun> run = ReplayGraphs(trace_, DevicePlan(), {});
+  EXPECT_EQ(run.status().message(), "pool 1 has a request without an address");
+}
+
+}  // namespace
+}  // namespace stalloc::bench
