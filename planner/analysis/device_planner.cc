@@ -52,19 +52,11 @@ Bytes PeakOutsideSlots(const DeviceTrace& device, std::uint32_t segment) {
 }
 
 Stability StabilityOf(const Cycle& cycle, const DeviceTrace& device, std::uint32_t segment) {
-  if (segment == 0) {
-    return Stability::kSetUp;
-  }
+  if (segment == 0) return Stability::kSetUp;
   const std::uint32_t iteration = segment - 1;
-  if (iteration < cycle.warmup) {
-    return Stability::kWarmup;
-  }
-  if (iteration < cycle.warmup + cycle.period) {
-    return Stability::kTemplate;
-  }
-  if (iteration >= cycle.complete) {
-    return Stability::kBrokenOff;
-  }
+  if (iteration < cycle.warmup) return Stability::kWarmup;
+  if (iteration < cycle.warmup + cycle.period) return Stability::kTemplate;
+  if (iteration >= cycle.complete) return Stability::kBrokenOff;
   const std::uint32_t model = cycle.warmup + cycle.ScriptOf(iteration) + 1;
   const std::vector<RequestKey> expected = MakeSequence(device, model).keys;
   const std::vector<RequestKey> found = MakeSequence(device, segment).keys;
@@ -102,9 +94,7 @@ absl::Status DevicePlanner::Analyse(bool all_streams, const ObservedDevice* obse
   const absl::StatusOr<Cycle> cycle =
       FindCycle(device_, traced_.segmentation, traced_.head.complete,
                 CapturingIterations(FindGraphCaptures(traced_, device_), traced_.segmentation));
-  if (!cycle.ok()) {
-    return cycle.status();
-  }
+  if (!cycle.ok()) return cycle.status();
   model_ = CompareIterations(device_, *cycle, all_streams);
   model_->running = running;
   report_.warnings = cycle->warnings;
@@ -125,9 +115,7 @@ absl::Status DevicePlanner::LayOut(SlotChoice choice, const SlotJudge* judge, co
   model_->passes = packing.solve.passes;
   if (judge != nullptr && HasVarying(*model_)) {
     absl::StatusOr<TrialReport> trial = judge->Judge(traced_, device_, *model_, packing);
-    if (!trial.ok()) {
-      return trial.status();
-    }
+    if (!trial.ok()) return trial.status();
     spent_ = trial->work;
     if (trial->too_large) {
       choice = ChoiceByLoad(choice);
@@ -195,9 +183,7 @@ absl::Status DevicePlanner::Finish(const SolvedPacking& solved, const SlotJudge*
     return absl::InternalError(absl::StrCat("the plan does not hold for its own trace: ", replay.status().message()));
   }
   const absl::StatusOr<TrialOutcome> outcome = model_->running ? PredictRunning(*replay) : Predict(*replay, judge);
-  if (!outcome.ok()) {
-    return outcome.status();
-  }
+  if (!outcome.ok()) return outcome.status();
   report_.simulated.expandable_bytes = ExpandableBytes();
   plan_.predicted.peak_live_bytes = replay->peak_live_bytes;
   plan_.predicted.planned_peak_bytes = replay->planned_peak_bytes;

@@ -105,9 +105,7 @@ absl::Status RankPlanner::Analyse() {
 }
 
 const ObservedDevice* RankPlanner::ObservedOf(DeviceIndex device) const {
-  if (!options_.observed.has_value()) {
-    return nullptr;
-  }
+  if (!options_.observed.has_value()) return nullptr;
   const auto found = std::find_if(options_.observed->devices.begin(), options_.observed->devices.end(),
                                   [&](const ObservedDevice& observed) { return observed.device == device; });
   return found == options_.observed->devices.end() ? nullptr : &*found;
@@ -154,9 +152,7 @@ RankResult RankPlanner::Finish(const RankPacking& packing) {
   }
   if (VariesWithoutPasses(result_.report)) result_.report.warnings.emplace_back(kVariesWithoutPasses);
   result_.report.seconds = seconds_ + SecondsSince(start);
-  for (const SolvedPacking& solved : packing) {
-    result_.report.seconds += solved.seconds;
-  }
+  for (const SolvedPacking& solved : packing) result_.report.seconds += solved.seconds;
   return std::move(result_);
 }
 
@@ -188,13 +184,9 @@ absl::Status RankPlanner::FinishPlan(const RankPacking& packing) {
 
 absl::StatusOr<RankResult> PlanRank(TracedRank traced, const RankPlannerOptions& options, Solver& solver) {
   RankPlanner planner(std::move(traced), options);
-  if (absl::Status status = planner.Analyse(); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = planner.Analyse(); !status.ok()) return status;
   const RankPacking packing = planner.Solve(solver);
-  if (absl::Status status = planner.MakePlan(packing); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = planner.MakePlan(packing); !status.ok()) return status;
   return planner.Finish(packing);
 }
 
@@ -225,9 +217,7 @@ absl::StatusOr<std::vector<Replay>> CheckPlanAgainstTrace(const Plan& plan, cons
             ? LendablePools{}
             : FindLendablePools(traced, *device, std::ranges::any_of(device_plan.lent_pools, is_gathered));
     absl::StatusOr<Replay> replay = ReplayTrace(*device, device_plan, {}, &pools);
-    if (!replay.ok()) {
-      return WithDevice(replay.status(), device_plan.device);
-    }
+    if (!replay.ok()) return WithDevice(replay.status(), device_plan.device);
     replays.push_back(*std::move(replay));
   }
   return replays;
