@@ -43,18 +43,20 @@ class AllocTest : public ::testing::Test {
   // Without a plan: null.
   void StartWith(const DevicePlan* plan, Bytes capacity = 0, Bytes granularity = kPage, StreamFence* fence = nullptr,
                  bool dynamic = false) {
+    StartRuntime(
+        {.fence = fence, .plan = plan, .replaceable = replaceable_, .dynamic = dynamic, .keep_free = keep_free_},
+        capacity, granularity);
+  }
+  // `parts`: what the runtime has besides device, upstream and driver.
+  void StartRuntime(DeviceRuntime::Parts parts, Bytes capacity = 0, Bytes granularity = kPage) {
     runtime_ = nullptr;
     driver_ = HostDriver::Create({.capacity = capacity, .granularity = granularity});
     ASSERT_NE(driver_, nullptr);
     device_ = std::make_unique<CapturingDriver>(*driver_);
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                    .upstream = &upstream_,
-                                                                    .driver = device_.get(),
-                                                                    .fence = fence,
-                                                                    .plan = plan,
-                                                                    .replaceable = replaceable_,
-                                                                    .dynamic = dynamic,
-                                                                    .keep_free = keep_free_});
+    parts.device = kCpuDevice;
+    parts.upstream = &upstream_;
+    parts.driver = device_.get();
+    runtime_ = std::make_unique<DeviceRuntime>(parts);
   }
   void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
   // `count` requests of `bytes` and their frees.

@@ -176,12 +176,7 @@ TEST_F(ExportTest, ABlockOfAnExactTraceArrives) {
   Result<std::unique_ptr<Recorder>> recorder =
       Recorder::Open({.path = directory.path() + "/t.trace", .fingerprint = {}});
   ASSERT_TRUE(recorder.ok()) << recorder.error();
-  driver_ = HostDriver::Create({.capacity = 0, .granularity = kPage});
-  runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                  .upstream = &upstream_,
-                                                                  .driver = driver_.get(),
-                                                                  .recorder = recorder.value().get(),
-                                                                  .exact = true});
+  StartRuntime({.recorder = recorder.value().get(), .exact = true});
   void* const block = Filled(kMiB + 512, 3);
   EXPECT_TRUE(Arrives(block, kMiB + 512, 3));
   runtime_->Free(block);

@@ -8,15 +8,10 @@
 #include <random>
 #include <vector>
 
-#include "allocator/driver/host_driver.h"
-#include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/planned_space.h"
-#include "proto/codec/trace_reader.h"
-#include "tests/base/test_files.h"
-#include "tests/runtime/fake_upstream.h"
-#include "tests/runtime/log_capture.h"
 #include "tests/runtime/pattern.h"
 #include "tests/runtime/plan_builder.h"
+#include "tests/runtime/traced_fixture.h"
 
 namespace stalloc {
 namespace traces {
@@ -26,37 +21,13 @@ using ::testing::HasSubstr;
 
 bool IsHeld(const TraceEvent& event) { return event.kind == EventKind::kHeld; }
 
-class TraceTest : public ::testing::Test {
+class TraceTest : public TracedTest {
  protected:
-  void Start(bool exact, Bytes limit = 0) {
-    driver_ = HostDriver::Create({.capacity = 0, .granularity = 64 * kKiB});
-    Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = Path(), .fingerprint = {}});
-    ASSERT_TRUE(opened.ok()) << opened.error();
-    recorder_ = std::move(opened).value();
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                    .upstream = &upstream_,
-                                                                    .driver = driver_.get(),
-                                                                    .recorder = recorder_.get(),
-                                                                    .exact = exact,
-                                                                    .limit_bytes = limit,
-                                                                    .graphs = &pools_});
-  }
-  [[nodiscard]] std::string Path() const { return directory_.path() + "/rank00000.trace"; }
+  void Start(bool exact, Bytes limit = 0) { StartTraced({.exact = exact, .limit_bytes = limit, .graphs = &pools_}); }
+  void TearDown() override { runtime_ = nullptr; }  // before its pools
   void* Allocate(Bytes bytes) { return runtime_->Allocate(bytes, 0, Origin::kProgram); }
-  Trace Finish() {
-    recorder_->Close();
-    absl::StatusOr<Trace> trace = ReadTrace(Path());
-    EXPECT_TRUE(trace.ok()) << trace.status();
-    return trace.ok() ? *trace : Trace();
-  }
 
-  LogCapture log_;
-  TemporaryDirectory directory_;
-  FakeUpstream upstream_;
   GraphPools pools_;
-  std::unique_ptr<HostDriver> driver_;
-  std::unique_ptr<Recorder> recorder_;
-  std::unique_ptr<DeviceRuntime> runtime_;
 };
 
 // Numbered as they come, whatever their pools; that a pool's state may be set back is told once.

@@ -12,15 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/driver/host_driver.h"
-#include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/planned_space.h"
 #include "planner/trial/instant_fence.h"
 #include "tests/arena/keyed_pattern.h"
-#include "tests/base/test_files.h"
 #include "tests/engine/corpus.h"
-#include "tests/runtime/fake_upstream.h"
-#include "tests/runtime/log_capture.h"
+#include "tests/runtime/traced_fixture.h"
 
 namespace stalloc {
 namespace exact_traces {
@@ -120,31 +116,15 @@ Program ProgramOf(const Corpus& corpus) {
   return program;
 }
 
-class ExactTraceTest : public testing::Test {
+class ExactTraceTest : public TracedTest {
  protected:
   void Start(Bytes capacity, Bytes limit, Bytes granularity = kPage) {
-    driver_ = HostDriver::Create({.capacity = capacity, .granularity = granularity});
-    Result<std::unique_ptr<Recorder>> opened =
-        Recorder::Open({.path = directory_.path() + "/rank00000.trace", .fingerprint = {}});
-    ASSERT_TRUE(opened.ok()) << opened.error();
-    recorder_ = std::move(opened).value();
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                    .upstream = &upstream_,
-                                                                    .driver = driver_.get(),
-                                                                    .fence = &fence_,
-                                                                    .recorder = recorder_.get(),
-                                                                    .exact = true,
-                                                                    .limit_bytes = limit});
+    StartTraced({.fence = &fence_, .exact = true, .limit_bytes = limit}, capacity, granularity);
   }
+  void TearDown() override { runtime_ = nullptr; }  // before its fence
   [[nodiscard]] Bytes held() const { return driver_->GetCounts().handle_bytes; }
 
-  LogCapture log_;
-  TemporaryDirectory directory_;
-  FakeUpstream upstream_;
   InstantFence fence_;
-  std::unique_ptr<HostDriver> driver_;
-  std::unique_ptr<Recorder> recorder_;
-  std::unique_ptr<DeviceRuntime> runtime_;
 };
 
 class ExactTraceStress : public ExactTraceTest, public testing::WithParamInterface<Mix> {};

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdio>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,27 +19,7 @@ constexpr GraphId kB = GraphProgram::kB;
 constexpr StreamHandle kStream = 7;
 constexpr StreamHandle kOther = 8;
 
-class GraphLendingTest : public testing::Test {
- protected:
-  void Start(const GraphProgram::Options& options = {}) {
-    program_.emplace(options);
-    program_->WriteKept(kStream);
-  }
-  // An iteration whose launches open the pool.
-  void Begin(StreamHandle stream = kStream) {
-    program_->Iteration();
-    ASSERT_EQ(program_->Launch(kA, stream), Verdict::kLaunch);
-    ASSERT_EQ(program_->Launch(kB, stream), Verdict::kLaunch);
-  }
-  void TearDown() override {
-    if (!program_.has_value()) return;
-    const QueuedDevice::Findings findings = program_->device().GetFindings();
-    EXPECT_EQ(findings.count(), 0u) << findings.first;
-  }
-  [[nodiscard]] RuntimeStats::Graphs Graphs() { return program_->runtime().Stats().graphs; }
-
-  std::optional<GraphProgram> program_;
-};
+class GraphLendingTest : public GraphProgramTest {};
 
 TEST_F(GraphLendingTest, EagerBlocksLieInThePoolBetweenLaunches) {
   Start();

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <optional>
 
 #include "tests/runtime/graph_program.h"
 
@@ -22,32 +21,18 @@ constexpr Bytes kKept = GraphProgram::kKept;
 constexpr StreamHandle kStream = 7;
 constexpr StreamHandle kOther = 8;
 
-class GraphPoisonTest : public testing::Test {
+class GraphPoisonTest : public GraphProgramTest {
  protected:
   void Start(GraphProgram::Options options = {}) {
     options.poisons = true;
-    program_.emplace(options);
-    program_->WriteKept(kStream);
-  }
-  void Begin() {
-    program_->Iteration();
-    ASSERT_EQ(program_->Launch(kA, kStream), Verdict::kLaunch);
-    ASSERT_EQ(program_->Launch(kB, kStream), Verdict::kLaunch);
+    GraphProgramTest::Start(options);
   }
   // Without kernels.
   void LaunchIdly(GraphId graph) {
     ASSERT_EQ(program_->pool().LaunchWith(graph, kStream, /*captured=*/false, [] {}).verdict, Verdict::kLaunch);
   }
-  void TearDown() override {
-    if (!program_.has_value()) return;
-    const QueuedDevice::Findings findings = program_->device().GetFindings();
-    EXPECT_EQ(findings.count(), 0u) << findings.first;
-  }
   [[nodiscard]] Bytes DeadFilled() { return program_->FilledAt(program_->dead(), kDead); }
   [[nodiscard]] Bytes CarriedFilled() { return program_->FilledAt(program_->carried(), kCarried); }
-  [[nodiscard]] RuntimeStats::Graphs Graphs() { return program_->runtime().Stats().graphs; }
-
-  std::optional<GraphProgram> program_;
 };
 
 TEST_F(GraphPoisonTest, BehindALaunchIsFilledWhatItLeavesIdle) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -226,6 +227,29 @@ class GraphProgram {
   std::uint64_t carried_key_ = 0;
   std::uint64_t kept_key_ = 0;
   int iteration_ = 0;
+};
+
+// A program, whose kernels must find what they are to find.
+class GraphProgramTest : public testing::Test {
+ protected:
+  void Start(const GraphProgram::Options& options = {}) {
+    program_.emplace(options);
+    program_->WriteKept(7);
+  }
+  // An iteration whose launches open the pool.
+  void Begin(StreamHandle stream = 7) {
+    program_->Iteration();
+    ASSERT_EQ(program_->Launch(GraphProgram::kA, stream), GraphProgram::Verdict::kLaunch);
+    ASSERT_EQ(program_->Launch(GraphProgram::kB, stream), GraphProgram::Verdict::kLaunch);
+  }
+  void TearDown() override {
+    if (!program_.has_value()) return;
+    const QueuedDevice::Findings findings = program_->device().GetFindings();
+    EXPECT_EQ(findings.count(), 0u) << findings.first;
+  }
+  [[nodiscard]] RuntimeStats::Graphs Graphs() { return program_->runtime().Stats().graphs; }
+
+  std::optional<GraphProgram> program_;
 };
 
 }  // namespace stalloc

@@ -34,18 +34,8 @@ class LeftPlanTest : public AllocTest {
     return made;
   }
   void StartDoubting(bool maps_late = false) {
-    runtime_ = nullptr;
-    driver_ = HostDriver::Create({.capacity = 0, .granularity = kPage});
-    ASSERT_NE(driver_, nullptr);
-    device_ = std::make_unique<CapturingDriver>(*driver_);
     const DevicePlan plan = PlanOfOthers();
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                    .upstream = &upstream_,
-                                                                    .driver = device_.get(),
-                                                                    .plan = &plan,
-                                                                    .dynamic = true,
-                                                                    .doubts = true,
-                                                                    .maps_late = maps_late});
+    StartRuntime({.plan = &plan, .dynamic = true, .doubts = true, .maps_late = maps_late});
   }
   void SetUp() override { StartDoubting(); }
   void Forward(Bytes least, std::vector<void*>* blocks) {

@@ -126,9 +126,14 @@ class OomReportTest : public ::testing::Test {
  protected:
   void Start(const DevicePlan& plan) {
     plan_ = plan;
+    StartRuntime({.plan = &plan_, .reports = &reports_});
+  }
+  void StartRuntime(DeviceRuntime::Parts parts) {
     driver_ = HostDriver::Create({.capacity = 8 * kMiB, .granularity = 64 * kKiB});
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{
-        .device = kCpuDevice, .upstream = &upstream_, .driver = driver_.get(), .plan = &plan_, .reports = &reports_});
+    parts.device = kCpuDevice;
+    parts.upstream = &upstream_;
+    parts.driver = driver_.get();
+    runtime_ = std::make_unique<DeviceRuntime>(parts);
   }
   void* Allocate(Bytes bytes, StreamHandle stream = 0) { return runtime_->Allocate(bytes, stream, Origin::kProgram); }
   static std::string Joined(const std::vector<std::string>& lines) {
@@ -233,16 +238,10 @@ TEST_F(OomReportTest, TakesNoHeapMemory) {
 }
 
 TEST_F(OomReportTest, AnExactTracesBlocksAreThereWithWhereTheyWereAskedFor) {
-  driver_ = HostDriver::Create({.capacity = 8 * kMiB, .granularity = 64 * kKiB});
   Result<std::unique_ptr<Recorder>> recorder =
       Recorder::Open({.path = directory_.path() + "/trace", .fingerprint = {}});
   ASSERT_TRUE(recorder.ok());
-  runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                  .upstream = &upstream_,
-                                                                  .driver = driver_.get(),
-                                                                  .recorder = recorder.value().get(),
-                                                                  .exact = true,
-                                                                  .reports = &reports_});
+  StartRuntime({.recorder = recorder.value().get(), .exact = true, .reports = &reports_});
   void* const weights = Allocate(kMiB);
   runtime_->OnMark(IterationMark(3));
   runtime_->OnMark({.kind = MarkKind::kMicrobatch, .pass = Pass::kForward, .chunk = 1, .name = ""});

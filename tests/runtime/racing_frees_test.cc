@@ -8,14 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "allocator/driver/host_driver.h"
-#include "allocator/runtime/device_runtime.h"
 #include "allocator/runtime/planned_space.h"
-#include "proto/codec/trace_reader.h"
-#include "tests/base/test_files.h"
-#include "tests/runtime/fake_upstream.h"
-#include "tests/runtime/log_capture.h"
 #include "tests/runtime/plan_builder.h"
+#include "tests/runtime/traced_fixture.h"
 
 namespace stalloc {
 namespace racing_frees {
@@ -24,20 +19,8 @@ constexpr Bytes kBytes = Bytes{1} << 20;
 constexpr std::uint64_t kThreads = 4;
 constexpr std::uint64_t kRounds = 200;
 
-class RacingFreesTest : public ::testing::Test {
+class RacingFreesTest : public TracedTest {
  protected:
-  void Start(const DevicePlan* plan, bool exact) {
-    driver_ = HostDriver::Create({.capacity = 0, .granularity = 64 * 1024});
-    Result<std::unique_ptr<Recorder>> opened = Recorder::Open({.path = Path(), .fingerprint = {}});
-    ASSERT_TRUE(opened.ok()) << opened.error();
-    recorder_ = std::move(opened).value();
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                    .upstream = &upstream_,
-                                                                    .driver = driver_.get(),
-                                                                    .recorder = recorder_.get(),
-                                                                    .plan = plan,
-                                                                    .exact = exact});
-  }
   void RaceOver(void* block) {
     std::atomic<std::uint64_t> ready{0};
     std::vector<std::thread> threads;
@@ -65,46 +48,36 @@ class RacingFreesTest : public ::testing::Test {
     ExpectTraceOfOneFreeEach();
   }
   void ExpectTraceOfOneFreeEach() {
-    recorder_->Close();
+    const Trace trace = Finish();
     EXPECT_EQ(recorder_->GetCounters().unpaired, 0u);
-    const absl::StatusOr<Trace> trace = ReadTrace(Path());
-    ASSERT_TRUE(trace.ok()) << trace.status();
-    const auto frees = std::ranges::count(trace->events, EventKind::kFree, &TraceEvent::kind);
+    const auto frees = std::ranges::count(trace.events, EventKind::kFree, &TraceEvent::kind);
     EXPECT_EQ(static_cast<std::uint64_t>(frees), kRounds);
   }
-  [[nodiscard]] std::string Path() const { return directory_.path() + "/rank00000.trace"; }
-
-  LogCapture log_;
-  TemporaryDirectory directory_;
-  FakeUpstream upstream_;
-  std::unique_ptr<HostDriver> driver_;
-  std::unique_ptr<Recorder> recorder_;
-  std::unique_ptr<DeviceRuntime> runtime_;
 };
 
 TEST_F(RacingFreesTest, ABlockOfTheArenaEndsOnce) {
   const DevicePlan plan = PlanBuilder().Each(kBytes).Build();
-  Start(&plan, /*exact=*/false);
+  StartTraced({.plan = &plan});
   Race();
   EXPECT_EQ(runtime_->engine()->CheckInvariants(), "");
 }
 
 TEST_F(RacingFreesTest, ABlockOfAnExactTraceEndsOnce) {
-  Start(nullptr, /*exact=*/true);
+  StartTraced({.exact = true});
   Race();
   EXPECT_EQ(runtime_->spaces().front()->engine().CheckInvariants(), "");
 }
 
 // Upstream gets the others, too: they may be older than the runtime.
 TEST_F(RacingFreesTest, ABlockOfUpstreamEndsOnce) {
-  Start(nullptr, /*exact=*/false);
+  StartTraced({});
   Race();
   EXPECT_EQ(upstream_.frees(), static_cast<int>(kRounds * kThreads));
 }
 
 TEST_F(RacingFreesTest, AnotherFreeBetweenTheTwoStepsIsUnknown) {
   const DevicePlan plan = PlanBuilder().Each(kBytes).Build();
-  Start(&plan, /*exact=*/false);
+  StartTraced({.plan = &plan});
   runtime_->OnMark(IterationMark(0));
   void* const block = runtime_->Allocate(kBytes - 1, 3, Origin::kProgram);
   const DeviceRuntime::Ending ending = runtime_->BeginFree(block);

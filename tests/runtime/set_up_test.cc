@@ -21,16 +21,7 @@ class SetUpTest : public AllocTest {
  protected:
   void SetUp() override { StartWaiting(); }
   void StartWaiting(Bytes capacity = 0) {
-    runtime_ = nullptr;
-    driver_ = HostDriver::Create({.capacity = capacity, .granularity = kPage});
-    ASSERT_NE(driver_, nullptr);
-    device_ = std::make_unique<CapturingDriver>(*driver_);
-    runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
-                                                                    .upstream = &upstream_,
-                                                                    .driver = device_.get(),
-                                                                    .awaits_plan = true,
-                                                                    .dynamic = true,
-                                                                    .pass_here = &PassHereInTest});
+    StartRuntime({.awaits_plan = true, .dynamic = true, .pass_here = &PassHereInTest}, capacity);
   }
   void MakeState(MarkEdge edge) {
     runtime_->OnMark({.kind = MarkKind::kLayer, .edge = edge, .pass = Pass::kOther, .name = "optimizer_state"});
