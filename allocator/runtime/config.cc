@@ -271,6 +271,7 @@ Result<Config> ReadConfig(EnvironmentReader environment) {
   ReadLogLevel(reader, &config);
   reader.Flag("STALLOC_STRICT", &config.strict);
   reader.Size("STALLOC_MEMORY_LIMIT", &config.memory_limit);
+  if (config.mode == Mode::kAuto) reader.Size("STALLOC_HELD_LIMIT", &config.held_limit);
   if (reader.IsSet("STALLOC_KEEP_FREE")) reader.Size("STALLOC_KEEP_FREE", &config.keep_free.emplace(0));
   ReadGraphs(reader, &config);
   reader.Text("STALLOC_OOM_REPORT", &config.oom_report);

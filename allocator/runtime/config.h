@@ -46,6 +46,7 @@ struct Config {
   bool strict = false;     // STALLOC_STRICT=1: what would be a warning and an unplanned run is an error
   Bytes memory_limit = 0;  // STALLOC_MEMORY_LIMIT, bytes with optional K/M/G/T (binary): caps exact Trace's pages
                            // and the host driver; 0 none
+  Bytes held_limit = 0;    // STALLOC_HELD_LIMIT, likewise, under Auto: DeviceRuntime::SetHeldLimit. Set by the package
   std::optional<Bytes> keep_free;  // STALLOC_KEEP_FREE, likewise: of the device, for others; none: free_memory.h's
   // STALLOC_GRAPHS = shared | apart | poison: graphs' pools serve other requests between launches, or not; or they do,
   // and what launches leave idle is filled with 0xff, in Trace as well (graph_poison.h)

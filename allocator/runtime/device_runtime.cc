@@ -103,6 +103,9 @@ void* DeviceRuntime::Impl::ServeExactly(PlannedSpace& space, Bytes requested, St
 void* DeviceRuntime::Impl::ServeFromUpstream(Bytes requested, StreamHandle stream, Origin origin, bool apart) {
   constexpr int kMostTries = 5;  // others may take what was given back for this one
   void* pointer = nullptr;
+  // Upstream that caches has a limit of its own, and finds itself out of memory there.
+  const bool has_limit = held_limit.load(std::memory_order_relaxed) != 0 && !parts.upstream->Caches();
+  if (has_limit && !IsWithinLimit(BlockBytes(requested))) (void)Reclaim(origin);
   for (int tries = 1;; ++tries) {
     const std::uint64_t before = reclaims.load();
     try {

@@ -1,4 +1,5 @@
 // Taking plans up: arenas come, serve, and are left for others.
+#include <algorithm>
 #include <utility>
 
 #include "allocator/base/log.h"
@@ -147,12 +148,15 @@ void DeviceRuntime::DropPlan() noexcept {
   space->GiveBackIdle();
 }
 
-// On a free card its memory comes now, out of the run's way.
+// On a free card its memory comes now, out of the run's way. Not where a limit leaves too little for what upstream
+// holds in an iteration.
 std::shared_ptr<PlannedSpace> DeviceRuntime::PreparePlan(const DevicePlan& plan, std::string* why) {
   Impl& self = *impl_;
   std::shared_ptr<PlannedSpace> made = self.BuildSpace(plan, {.dynamic = self.parts.dynamic, .maps_late = true}, why);
   const bool is_awake = self.sleep == nullptr || self.sleep->awake();
-  if (made == nullptr || !is_awake || !self.IsWithinLimit(plan.arena_bytes)) return made;
+  const Upstream::Held upstream = self.parts.upstream->HeldBytes();
+  const Bytes to_come = upstream.peak - std::min(upstream.peak, upstream.current);
+  if (made == nullptr || !is_awake || !self.IsWithinLimit(plan.arena_bytes + to_come)) return made;
   {
     const LockGuard lock(self.next_space_mutex);
     self.next_space = made;

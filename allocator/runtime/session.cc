@@ -290,6 +290,7 @@ DeviceRuntime* Session::Impl::Build(DeviceIndex device, Upstream* upstream, VmmD
   auto runtime = std::make_unique<DeviceRuntime>(parts);
   if (!runtime->degraded().empty()) Degrade(runtime->degraded(), /*logged=*/true);
   if (!failure.empty()) return nullptr;
+  if (config.held_limit != 0) runtime->SetHeldLimit(config.held_limit);
   devices.push_back({device, std::move(runtime)});
   return devices.back().runtime.get();
 }

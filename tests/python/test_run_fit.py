@@ -189,6 +189,33 @@ def test_a_plan_serves_starts_with_its_choice_alone(program: Program, place: str
     assert "is served from the plan of an earlier start" in program.start("--auto", **variables).good().err
 
 
+def most_held(done: Finished) -> float:
+    """MiB, of all iterations: those before the plan, and those in which its memory comes."""
+    return max(float(each) for each in re.findall(r"peak held (\S+) MiB", done.good().err))
+
+
+def test_the_first_start_holds_no_more_than_the_size(program: Program) -> None:
+    """Memory for the plan comes while the run still has that of its iterations before."""
+    variables = {"STALLOC_AUTO_WAIT": "1", "STALLOC_LOG_STEPS": "1"}
+    words = ("4096", "12")
+    first = program.fit("44M", words, **variables)
+    assert losses(first) == losses(program.start(words=words))
+    assert "is served from its plan" in first.err
+    assert most_held(first) <= 44
+    again = program.fit("44M", words, **variables)
+    assert "is served from the plan of an earlier start" in again.err
+    assert most_held(again) <= 44
+
+
+def test_a_start_says_where_it_has_held_more_before_its_plan(program: Program) -> None:
+    """Nothing can go back: what is more are parts of chunks."""
+    done = program.fit("16M", STALLOC_AUTO_WAIT="1").good()
+    more = re.search(r"has held (\S+) MiB before its plan, more than the 16.00 MiB of --fit; later starts", done.err)
+    assert more is not None, done.err
+    assert 16 < float(more[1]) < 18
+    assert held(program.fit("16M")) <= 16
+
+
 def test_where_nothing_fits_what_is_nearest_is_said(program: Program) -> None:
     done = program.fit("8M")
     assert done.code == 1

@@ -266,6 +266,14 @@ TEST(ConfigTest, BlocksAreWatchedWhereItIsAskedFor) {
   EXPECT_THAT(ErrorOf({{"STALLOC_WATCH", "2"}}), HasSubstr("STALLOC_WATCH"));
 }
 
+TEST(ConfigTest, WhatAStartShallHoldIsForAutoAlone) {
+  EXPECT_EQ(Read({{"STALLOC_HELD_LIMIT", "8388608"}}).value().held_limit, 0);
+  const auto automatic =
+      Read({{"STALLOC_MODE", "Auto"}, {"STALLOC_MODEL_INFO_PATH", "/x"}, {"STALLOC_HELD_LIMIT", "8388608"}});
+  ASSERT_TRUE(automatic.ok()) << automatic.error();
+  EXPECT_EQ(automatic.value().held_limit, Bytes{8} << 20);
+}
+
 TEST(ConfigTest, ThePackageTellsWhosePlanAStartHas) {
   EXPECT_EQ(Read({}).value().plan_trust, PlanTrust::kOwn);
   EXPECT_EQ(Read({{"STALLOC_START_PLAN", "checked"}}).value().plan_trust, PlanTrust::kChecked);

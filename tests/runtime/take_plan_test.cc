@@ -241,6 +241,18 @@ TEST_F(FreeCardTest, ALimitOrTooLittleLeftLetsItComeLate) {
   ASSERT_NE(prepared_, nullptr);
   EXPECT_EQ(prepared_->arena().mapped_bytes(), 0u);
   prepared_ = nullptr;
+  runtime_->SetHeldLimit(1);
+  runtime_->Free(Allocate(8 * kMiB));  // upstream's, as it will be again before the plan is taken up
+  runtime_->SetHeldLimit(kHeight + 8 * kMiB - 1);
+  prepared_ = runtime_->PreparePlan(plan_, &why_);
+  ASSERT_NE(prepared_, nullptr);
+  EXPECT_EQ(prepared_->arena().mapped_bytes(), 0u);
+  prepared_ = nullptr;
+  runtime_->SetHeldLimit(kHeight + 8 * kMiB);
+  prepared_ = runtime_->PreparePlan(plan_, &why_);
+  ASSERT_NE(prepared_, nullptr);
+  EXPECT_EQ(prepared_->arena().mapped_bytes(), kHeight);
+  prepared_ = nullptr;
   keep_free_ = 5 * kMiB;
   Start(nullptr);
   EXPECT_EQ(prepared_->arena().mapped_bytes(), 0u);

@@ -20,6 +20,7 @@ from stalloc.core.json_files import read_object
 from stalloc.core.module_paths import CHOICE_VERSION
 
 FIT = "STALLOC_FIT"  # the file's path
+HELD_LIMIT = "STALLOC_HELD_LIMIT"  # bytes that a start shall hold at most, where a size was given
 TRIAL, AUTOMATIC = "trial", "automatic"
 ITSELF = "."  # the path of a model in itself
 _MOST_BYTES = 4 << 20  # of a file of the program
@@ -81,13 +82,19 @@ class Notes:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a start applies. `own`, `batch`: what the program's framework has, and gets instead; None: it has none."""
+    """What a start applies.
+
+    Args:
+        own, batch: what the program's framework has, and gets instead; None: it has none.
+        held_unplanned: bytes that PyTorch's expandable segments are predicted to hold, where no plan serves.
+    """
 
     file: Path
     models: tuple[Model, ...]
     offload_state: bool
     own: Optional[Batch]
     batch: Optional[Batch]
+    held_unplanned: int = 0
 
     @property
     def changes(self) -> str:
@@ -107,6 +114,11 @@ def changes_of(environ: Mapping[str, str]) -> str:
     except (KeyError, OSError, ValueError):
         return ""
     return given.changes if isinstance(given, Choice) else ""
+
+
+def held_limit(environ: Mapping[str, str]) -> int:
+    """Bytes; 0: no limit."""
+    return int(environ.get(HELD_LIMIT) or 0)
 
 
 def write_trial(path: Path, trial: Trial) -> None:
@@ -135,6 +147,7 @@ def choice_of(path: Path, content: dict[str, Any]) -> Choice:
             offload_state=bool(content["chosen"]["offload_state"]),
             own=_batch(automatic["own"]),
             batch=_batch(automatic["batch"]),
+            held_unplanned=int(content.get("predicted", {}).get("held_bytes", {}).get("expandable", 0)),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: expected a choice of stalloc run --fit, found {error!r}") from error

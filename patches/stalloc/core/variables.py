@@ -296,6 +296,7 @@ INTERNAL = {
     "STALLOC_OWNER": "the process that has the allocator, so that its children do not trace or plan as well",
     "STALLOC_FOUND_PATH": "the run's directory in the cache, where STALLOC_MODEL_INFO_PATH was not set",
     "STALLOC_FIT": "the file that says what `stalloc run --fit` does in this process",
+    "STALLOC_HELD_LIMIT": "bytes that a start of `stalloc run --fit SIZE` shall hold at most",
     "STALLOC_STARTED_RANK": "the number of a process that a script starts itself to train, where no launcher gives one",
     "STALLOC_STARTED_RANKS": "how many of them there are, where that is known",
     "STALLOC_START_PATH": "the folder that this start has for itself under Auto, in the run's directory",

@@ -25,6 +25,7 @@ runs it:  torchrun --nproc-per-node 8 --no-python stalloc run --mode Trace --dir
 """
 _OPTIONS_WITH_VALUE = ("--mode", "--dir", "--device", "--assume", "--config")
 _CARD = 0  # --fit without a size
+_LEAST_LIMIT = 1 << 20  # bytes that the library takes for a limit
 _FAKE_ITERATIONS = "4"  # a plan needs three that are alike, after a first one
 
 
@@ -177,6 +178,9 @@ def _fit(arguments: argparse.Namespace, is_module: bool) -> int:
     made: tuple[int, str] = arguments.make_choice(program, arguments.fit or None)
     status, file = made
     os.environ[fit_files.FIT] = file
+    is_limited = os.environ.get("STALLOC_DEVICE") == "cpu" and bool(os.environ.get("STALLOC_MEMORY_LIMIT"))
+    if status == 0 and arguments.fit != _CARD and not is_limited:  # the heap has that limit, too
+        os.environ[fit_files.HELD_LIMIT] = str(max(arguments.fit, _LEAST_LIMIT))
     return status
 
 

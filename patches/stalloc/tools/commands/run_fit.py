@@ -68,6 +68,8 @@ def _made(program: Sequence[str], memory: Optional[int]) -> Path:
         _answer(folder, error=str(error))
         raise
     _show(document, kept.file)
+    if memory is not None and memory < card.bytes:
+        _say_unplanned(document)
     _answer(folder, file=str(kept.file))
     if len(tried.notes) == 1:
         shutil.rmtree(folder, ignore_errors=True)
@@ -152,6 +154,16 @@ def _show(document: dict[str, Any], file: Path) -> None:
     if note:
         _tell(note)
     _tell(f"kept in {file}: remove it for a new choice; to undo, leave --fit out (stalloc run --auto)")
+
+
+def _say_unplanned(document: dict[str, Any]) -> None:
+    """Of the first start on a card where more is free."""
+    unplanned = document["predicted"]["held_bytes"].get("expandable", 0)
+    if unplanned > document["memory_bytes"]:
+        _tell(
+            f"before the first start has its plan, PyTorch's allocator is predicted to hold {size(unplanned)}; later "
+            f"starts begin with the plan, and hold at most {size(document['memory_bytes'])}"
+        )
 
 
 def _held(document: dict[str, Any]) -> int:

@@ -31,7 +31,7 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc.core import log, run_files, sizes
+from stalloc.core import fit_files, log, run_files, sizes
 from stalloc.core.library import Library
 from stalloc.core.outcome import LEAST_REPORTED_BYTES, NO_ITERATION, outcome_of, shown
 from stalloc.core.run_files import Identity, Paths, identity
@@ -240,6 +240,10 @@ class Auto:
             f"has traced {self._to_trace} iterations: peak live {sizes.size(peak)}, held "
             f"{sizes.size(held)}; a plan is made meanwhile"
         )
+        limit = fit_files.held_limit(os.environ)
+        if 0 < limit < held:
+            more = f"has held {sizes.size(held)} before its plan, more than the {sizes.size(limit)} of --fit"
+            log.info(f"{more}; later starts begin with the plan")
 
     def _plan(self) -> Planner:
         """Plans the first trace for the next start as well, if that can be kept."""
