@@ -288,6 +288,15 @@ def test_a_job_on_several_machines_is_refused(program: Program) -> None:
     assert "found WORLD_SIZE=4 and LOCAL_WORLD_SIZE=2" in done.err
 
 
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_processes_that_do_not_know_each_other_are_refused(program: Program, name: str) -> None:
+    """Each would try the program for itself, in the way of the others."""
+    done = program.fit(**{name: "2"})
+    assert done.code == 1
+    assert f"expected RANK, WORLD_SIZE and LOCAL_WORLD_SIZE for each of 2 processes ({name})" in done.err
+    assert TRACES not in done.err
+
+
 def test_looking_at_the_card_is_no_run(build: Path, tmp_path: Path) -> None:
     variables = {"STALLOC_MODE": "Auto", "STALLOC_LIB_PATH": str(build), "XDG_CACHE_HOME": str(tmp_path)}
     environ = {**os.environ, **variables, "PYTHONPATH": str(PACKAGE), "STALLOC_DEVICE": "cpu"}

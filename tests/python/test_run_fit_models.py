@@ -11,7 +11,8 @@ import pytest
 
 from stalloc.core import fit_files
 from stalloc.core.fit_files import Batch, Choice, Model, Notes, Trial
-from stalloc.tools.fitted.making import _halves, _models
+from stalloc.tools.fitted.making import Tried, _halves, _models, _whole
+from stalloc.tools.fitted.trials import TrialError, Trials
 
 torch: Any = pytest.importorskip("torch")
 
@@ -99,6 +100,19 @@ def test_a_module_is_of_the_innermost_model_that_has_it() -> None:
     names = {"recompute": ["Net.blocks.0", "Net.blocks.1", "Net#2.head"], "offload": ["Net.blocks.0.up"]}
     given = [(model.recompute, model.offload) for model in _models(traced, names)]
     assert given == [((".",), ("up",)), (("blocks.1",), ()), ((), ()), (("head",), ())]
+
+
+def test_stages_of_a_pipeline_are_refused(tmp_path: Path) -> None:
+    """And whatever else has ranks of different models."""
+
+    def tried(*parameters: int) -> Tried:
+        models = [[Model("Stage", count, "Stage")] for count in parameters]
+        return Tried(tmp_path, [Notes(models=each, iterations=9, ended=fit_files.TRACED) for each in models])
+
+    trials = Trials(["train.py"], tmp_path, {"WORLD_SIZE": "2"}, "cpu")
+    assert _whole(trials, tried(8, 8)).notes
+    with pytest.raises(TrialError, match="the ranks train different models, as stages of a pipeline: use stalloc fit"):
+        _whole(trials, tried(8, 9))
 
 
 def test_halves_divide_the_rows() -> None:

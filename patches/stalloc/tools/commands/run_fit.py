@@ -23,6 +23,7 @@ from stalloc.tools.report.collect import CollectError
 
 _ANSWER = "answer.json"  # of rank 0, in the folder of the trials
 _WAIT_SECONDS = 1800.0
+_LAUNCHERS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # processes that srun or mpirun has started
 
 
 def make_choice(program: Sequence[str], memory: Optional[int]) -> tuple[int, str]:
@@ -77,6 +78,12 @@ def _made(program: Sequence[str], memory: Optional[int]) -> Path:
 
 
 def _require_one_machine(environ: dict[str, str]) -> None:
+    for name in _LAUNCHERS:
+        if "WORLD_SIZE" not in environ and int(environ.get(name) or 1) > 1:
+            raise TrialError(
+                f"expected RANK, WORLD_SIZE and LOCAL_WORLD_SIZE for each of {environ[name]} processes ({name}), as "
+                "torchrun sets them, found none: set them, or use stalloc fit and stalloc.apply"
+            )
     ranks, here = (int(environ.get(name) or 1) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
     if ranks != here:
         raise TrialError(
