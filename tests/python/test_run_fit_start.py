@@ -22,7 +22,6 @@ from stalloc.tools.commands import run_fit  # noqa: E402
 from stalloc.train import lifetime  # noqa: E402
 from stalloc.train.changes.applied import ApplyError  # noqa: E402
 from stalloc.train.fitted import batches, lightning, models, start, trial  # noqa: E402
-from stalloc.train.fitted.held_limit import HeldLimit  # noqa: E402
 
 PARAMETERS = models.parameters(Layers())
 
@@ -133,74 +132,12 @@ def test_an_optimizer_s_state_is_offloaded_with_its_first_step(started: Callable
         assert len(optimizer._optimizer_step_post_hooks) == 1
 
 
-class Cuda:
-    """What a limit needs of torch.cuda. `set`: what was set."""
-
-    def __init__(self, share: float = 1.0) -> None:
-        self.share, self.set = share, list[tuple[float, int]]()
-        self.initialized = True
-
-    def is_initialized(self) -> bool:
-        return self.initialized
-
-    def current_device(self) -> int:
-        return 0
-
-    def get_device_properties(self, device: int) -> Any:
-        return SimpleNamespace(total_memory=(160, 80)[device])
-
-    def get_per_process_memory_fraction(self, device: int) -> float:
-        return self.share
-
-    def set_per_process_memory_fraction(self, share: float, device: int) -> None:
-        self.set.append((share, device))
-
-
-@pytest.mark.parametrize(
-    ("limit", "share", "found"),
-    [
-        (40, 1.0, [(0.5, 1)]),
-        (80, 1.0, []),
-        (40, 0.4, []),  # the program has set a smaller one
-    ],
-)
-def test_a_size_is_the_limit_of_the_device_that_trains(limit: int, share: float, found: Any) -> None:
-    cuda = Cuda(share)
-    made = HeldLimit(limit, SimpleNamespace(cuda=cuda))
-    cuda.initialized = False
-    assert not made.set(("rows",))
-    cuda.initialized = True
-    assert made.set(("rows", SimpleNamespace(is_cuda=True, device=1)))
-    assert cuda.set == found
-
-
-@pytest.mark.parametrize(("limit", "unplanned", "made"), [("40", 40, True), ("40", 41, False), ("", 0, False)])
-def test_a_limit_is_left_out_where_pytorch_s_allocator_would_not_keep_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, unplanned: int, made: bool
-) -> None:
-    monkeypatch.setenv(fit_files.HELD_LIMIT, limit)
-    choice = Choice(tmp_path, (), False, None, None, held_unplanned=unplanned)
-    assert (HeldLimit.of(choice, torch) is not None) is made
-
-
 @pytest.mark.parametrize(("unplanned", "said"), [(41 << 20, True), (40 << 20, False)])
 def test_a_choice_says_what_is_held_before_its_plan(
     unplanned: int, said: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_fit._say_unplanned({"predicted": {"held_bytes": {"expandable": unplanned}}, "memory_bytes": 40 << 20})
     assert ("PyTorch's allocator is predicted to hold 41.00 MiB" in capfd.readouterr().err) is said
-
-
-def test_a_limit_is_set_with_the_first_pass(
-    started: Callable[..., start.Start], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cuda = Cuda()
-    monkeypatch.setattr(start.HeldLimit, "of", lambda choice, torch: HeldLimit(40, SimpleNamespace(cuda=cuda)))
-    begun = started(chosen("layers.1"))
-    Layers()(torch.randn(2, 8)).backward()
-    assert cuda.set == [(0.25, 0)]
-    begun.iteration_finished(0)
-    assert len(cuda.set) == 1
 
 
 # -- Frameworks

@@ -82,19 +82,13 @@ class Notes:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What a start applies.
-
-    Args:
-        own, batch: what the program's framework has, and gets instead; None: it has none.
-        held_unplanned: bytes that PyTorch's expandable segments are predicted to hold, where no plan serves.
-    """
+    """What a start applies. `own`, `batch`: what the program's framework has, and gets instead; None: it has none."""
 
     file: Path
     models: tuple[Model, ...]
     offload_state: bool
     own: Optional[Batch]
     batch: Optional[Batch]
-    held_unplanned: int = 0
 
     @property
     def changes(self) -> str:
@@ -147,7 +141,6 @@ def choice_of(path: Path, content: dict[str, Any]) -> Choice:
             offload_state=bool(content["chosen"]["offload_state"]),
             own=_batch(automatic["own"]),
             batch=_batch(automatic["batch"]),
-            held_unplanned=int(content.get("predicted", {}).get("held_bytes", {}).get("expandable", 0)),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: expected a choice of stalloc run --fit, found {error!r}") from error

@@ -10,7 +10,6 @@ from stalloc.core import files, log
 from stalloc.core.fit_files import Batch, Choice, Model
 from stalloc.train.changes.applied import ApplyError, apply_to
 from stalloc.train.fitted import batches, models
-from stalloc.train.fitted.held_limit import HeldLimit
 from stalloc.train.fitted.models import Models, parameters
 
 
@@ -22,8 +21,7 @@ class Start:
         self._left = list(choice.models)
         self._batch_left = choice.batch
         self._iterations = 0
-        self._limit: Optional[HeldLimit] = HeldLimit.of(choice, torch)
-        self._models: Optional[Models] = Models(torch, self._change, self._set_limit)
+        self._models: Optional[Models] = Models(torch, self._change)
         batches.watch(self._settle)
         if choice.offload_state:
             self._offload_states()
@@ -31,7 +29,6 @@ class Start:
     def iteration_finished(self, _: int) -> None:
         """All models have trained."""
         self._iterations += 1
-        self._set_limit(())
         if self._models is None or self._iterations < models.ITERATIONS:
             return
         self._models.stop()
@@ -41,11 +38,6 @@ class Start:
             raise self._wrong(f"expected {lacking[0].said()} to train in the first iterations, found none")
         if self._batch_left is not None:
             raise self._wrong(f"expected {self._batch_left.framework} to make its micro-batches, found none")
-
-    def _set_limit(self, args: tuple[Any, ...]) -> None:
-        """`args`: what an outermost module is called with."""
-        if self._limit is not None and self._limit.set(args):
-            self._limit = None
 
     def _change(self, model: Any) -> None:
         found = Model(type(model).__name__, parameters(model))
