@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "worth"))
 
-from models import Decoder, Shape
+from models import MLP, Experts, Shape
 from occupied import occupy, parse_bytes
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -43,10 +44,58 @@ HEADS = max(1, options.width // 128)
 SHAPE = Shape(options.layers, options.width, HEADS, HEADS, options.hidden, VOCABULARY, experts=options.experts)
 
 
+def rotated(x: torch.Tensor) -> torch.Tensor:
+    positions = torch.arange(x.shape[-2], device=x.device, dtype=torch.float32)
+    rates = 10000 ** (-torch.arange(0, x.shape[-1], 2, device=x.device, dtype=torch.float32) / x.shape[-1])
+    angles = torch.outer(positions, rates)
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    even, odd = x[..., ::2], x[..., 1::2]
+    return torch.stack((even * cosine - odd * sine, even * sine + odd * cosine), -1).flatten(-2)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(options.width, 3 * options.width, bias=False)
+        self.out = nn.Linear(options.width, options.width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows, length, width = x.shape
+        query, key, value = self.qkv(x).view(rows, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(rotated(query), rotated(key), value, is_causal=True)
+        return self.out(mixed.transpose(1, 2).reshape(rows, length, width))
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(options.width) for _ in range(2))
+        self.attention = Attention()
+        self.inner = Experts(SHAPE, options.experts) if options.experts else MLP(SHAPE)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.norms[0](x))
+        return x + self.inner(self.norms[1](x))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, options.width)
+        self.layers = nn.ModuleList(Layer() for _ in range(options.layers))
+        self.head = nn.Linear(options.width, VOCABULARY, bias=False)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return F.cross_entropy(self.head(x).float().flatten(0, 1), targets.flatten())
+
+
 class MicroBatch:
     """Forward and backward of one micro-batch, captured or not; gradients accumulate in the parameters' `grad`."""
 
-    def __init__(self, model: Decoder, device: torch.device) -> None:
+    def __init__(self, model: Model, device: torch.device) -> None:
         self.model = model
         self.tokens = torch.zeros(2, options.rows, options.length, dtype=torch.long, device=device)
         self.graph = None
@@ -91,7 +140,7 @@ def main() -> None:
 
     torch.set_default_dtype(torch.bfloat16 if device.type == "cuda" else torch.float32)
     with device:
-        model = Decoder(SHAPE)
+        model = Model()
     for parameter in model.parameters():  # gradients keep their addresses, as graphs need it
         parameter.grad = torch.zeros_like(parameter)
     micro_batch = MicroBatch(model, device)

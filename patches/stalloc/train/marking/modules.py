@@ -160,6 +160,8 @@ class ModuleMarks:
             paths.append(path)
 
     def _arrive(self, paths: list[str]) -> None:
+        if self._is_compiling():  # of a backward pass that is compiled, too
+            return
         if not hasattr(self._stacks, "backward"):
             self._stacks.backward = []
         stack: list[str] = self._stacks.backward
