@@ -266,17 +266,13 @@ class CycleFinder {
     return true;
   }
 
-  // With a follower for the template where there is one.
+  // With a follower for the template, unless the last iteration is clearly longer than all others.
   void BeginAfterCaptures() {
     cycle_.period = 1;
-    const auto longest = [this](std::uint32_t begin, std::uint32_t end) {
-      std::uint32_t best = begin;
-      for (std::uint32_t i = begin + 1; i < end; ++i) {
-        if (Requests(i) > Requests(best)) best = i;
-      }
-      return best;
-    };
-    cycle_.warmup = longest(capturing_, std::max(capturing_ + 1, cycle_.complete - 1));
+    cycle_.warmup = capturing_;
+    for (std::uint32_t i = capturing_ + 1; i + 1 < cycle_.complete; ++i) {
+      if (Requests(i) > Requests(cycle_.warmup)) cycle_.warmup = i;
+    }
     const std::uint32_t last = cycle_.complete - 1;
     if (static_cast<double>(Requests(last)) > kTailShare * static_cast<double>(Requests(cycle_.warmup))) {
       cycle_.warmup = last;
