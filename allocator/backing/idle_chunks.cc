@@ -108,6 +108,11 @@ void IdleChunks::ReleaseOwned(const Arena::Range& range) noexcept {
   ChangeArena([&] { return arena_.ReleaseIdle({&range, 1}); });
 }
 
+void IdleChunks::NoteCopies() noexcept {
+  mutex_.AssertHeld();
+  copied_ = engine_.NewStamp();
+}
+
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
   mutex_.AssertHeld();
   if (chunks.empty()) return {};
@@ -248,7 +253,10 @@ bool IdleChunks::BackByMapping(const Arena::Range& range) noexcept {
   return true;
 }
 
-std::uint64_t IdleChunks::Done() noexcept { return std::max(clock_.Done(), waited_); }
+std::uint64_t IdleChunks::Done() noexcept {
+  const std::uint64_t done = std::max(clock_.Done(), waited_);
+  return done > copied_ ? done : 0;
+}
 
 // Idle chunks back what the range lacks, as far as there are any. Those that the device is done with, where there are
 // enough of them; else one wait for it does for all. See README, After the device's work.

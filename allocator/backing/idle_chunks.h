@@ -108,6 +108,9 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] std::unique_lock<Mutex> Hold() noexcept STALLOC_NO_THREAD_SAFETY_ANALYSIS {
     return std::unique_lock(mutex_);
   }
+  // The device was given copies, also into blocks that were freed before that: it is not done with any chunk before it
+  // is done with what it was given until now.
+  void NoteCopies() noexcept;
   // Unmaps whole chunks, which stay withdrawn; bytes. REQUIRES: they are, and the device is done with them. What the
   // driver refuses stays mapped.
   Bytes Release(std::span<const Arena::Range> chunks) noexcept;
@@ -181,8 +184,9 @@ class IdleChunks final : public ArenaBacking {
   PlanEngine& engine_;
   DeviceClock clock_;
   std::uint64_t waited_ STALLOC_GUARDED_BY(mutex_) =
-      0;                      // stamp: when the device was last waited for; guarded by mutex_
-  const std::int64_t begin_;  // nanoseconds
+      0;  // stamp: when the device was last waited for; guarded by mutex_
+  std::uint64_t copied_ STALLOC_GUARDED_BY(mutex_) = 0;  // stamp: of NoteCopies
+  const std::int64_t begin_;                             // nanoseconds
   std::int64_t moved_while_full_ STALLOC_GUARDED_BY(mutex_) =
       0;                     // nanoseconds in moves, up to the last iteration on a full card
   const Bytes traced_peak_;  // live

@@ -57,7 +57,10 @@ void ArenaSleep::Begin() {
 }
 
 void ArenaSleep::End(bool pauses) noexcept {
-  if (held_.owns_lock()) held_.unlock();
+  if (held_.owns_lock()) {
+    chunks_.NoteCopies();
+    held_.unlock();
+  }
   if (!pauses) engine_.Resume();
 }
 

@@ -257,6 +257,24 @@ TEST_F(IdleChunksTest, WhatTheDeviceIsKnownToBeDoneWithMovesWithoutAWait) {
   ExpectWhole();
 }
 
+// A wake copies into a block that was freed meanwhile, after the clock has recorded its event of that time.
+TEST_F(IdleChunksTest, AWakesCopiesAreOverBeforeAnythingMoves) {
+  InstantFence fence;
+  Start(&fence, kHeight);
+  EverySecond();
+  ASSERT_TRUE(Above(kSlot, kAllowed));
+  chunks_->OnMark();
+  {
+    const auto held = chunks_->Hold();
+    chunks_->NoteCopies();
+  }
+  EXPECT_FALSE(chunks_->EnsureBacked(kHeight + kSlot, kSlot, 0, kForbidden));
+  chunks_->OnMark();
+  EXPECT_TRUE(chunks_->EnsureBacked(kHeight + kSlot, kSlot, 0, kForbidden));
+  EXPECT_EQ(driver_->waits, 1) << "the first move's";
+  ExpectWhole();
+}
+
 TEST_F(IdleChunksTest, WhileTheDeviceCannotBeWaitedForNothingMoves) {
   EverySecond();
   driver_->capturing = true;
