@@ -51,8 +51,9 @@ std::vector<std::uint32_t> PiecesIn(const PoolLayout& layout, std::span<const By
 
 PoolPlaces::PoolPlaces(const PoolLayout& layout, Offset begin, std::span<const std::uint32_t> first) {
   for (const PoolLayout::Extent& extent : layout.extents()) {
-    for (Bytes at = 0; at < extent.bytes; at += PoolLayout::kExtentUnit)
+    for (Bytes at = 0; at < extent.bytes; at += PoolLayout::kExtentUnit) {
       pieces_.push_back({extent.address + at, begin});
+    }
   }
   const std::vector<Offset> offsets = PieceOffsets(pieces_.size(), first);
   for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].offset += offsets[i];

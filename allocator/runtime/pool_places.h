@@ -3,8 +3,8 @@
 //
 //   pool    |  a  | k |  b  |  c  | k |  d  |      k: kept bytes
 //   arena   |  a  |  b  |  c  |  d  | k | k |      pieces that can be lent as a whole lie next to each other,
-//                                                  so that large blocks find space; slots of a plan want the layout's
-//                                                  order
+//                                                  so that large blocks find space; for slots of a plan the plan says
+//                                                  which come first
 //
 // Immutable. Bytes; ranges in granules of the arena.
 #pragma once

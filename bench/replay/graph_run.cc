@@ -1,11 +1,8 @@
 #include "bench/replay/graph_run.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <memory>
-#include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,6 +13,8 @@
 #include "allocator/runtime/planned_space.h"
 #include "bench/replay/expandable_upstream.h"
 #include "bench/replay/lagging_device.h"
+#include "planner/analysis/graph_captures.h"
+#include "planner/analysis/traced_rank.h"
 #include "proto/model/pool_layout.h"
 
 namespace stalloc::bench {
@@ -92,16 +91,6 @@ class UpstreamWithPools final : public Upstream {
   Bytes pools_ = 0;
 };
 
-// "CUDA graph 3 capture"
-std::optional<std::uint32_t> GraphOf(const Mark& mark, std::string_view suffix) {
-  std::string_view name = mark.name;
-  if (!IsGraphMark(mark) || !name.ends_with(suffix)) return std::nullopt;
-  name.remove_prefix(kGraphMarkPrefix.size());
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  return error == std::errc() && std::string_view(end, suffix.size()) == suffix ? std::optional(number) : std::nullopt;
-}
-
 class GraphReplayer {
  public:
   GraphReplayer(const Trace& trace, const DevicePlan& plan, const GraphServing& serving)
@@ -122,6 +111,7 @@ class GraphReplayer {
   absl::StatusOr<GraphRun> Run() {
     if (driver_ == nullptr) return absl::InternalError("no host driver: the system gives no memfd");
     if (absl::Status status = FindPools(); !status.ok()) return status;
+    if (absl::Status status = FindCaptures(); !status.ok()) return status;
     const std::size_t end = trace_.events.size();
     absl::Status status = Take(0, end);
     const std::size_t last = std::min<std::size_t>(serving_.last, iterations_.size());
@@ -160,6 +150,23 @@ class GraphReplayer {
     return absl::OkStatus();
   }
 
+  absl::Status FindCaptures() {
+    const absl::StatusOr<planner::TracedRank> traced = planner::TakeTrace(trace_);
+    if (!traced.ok()) return traced.status();
+    if (traced->devices.size() != 1) return absl::InvalidArgumentError("the trace is not of one device");
+    found_ = planner::FindGraphCaptures(*traced, traced->devices.front());
+    graphs_.resize(found_.captures.size());
+    for (std::uint32_t i = 0; i < found_.captures.size(); ++i) {
+      if (found_.captures[i].requested.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat("graph ", found_.captures[i].number, " requests nothing"));
+      }
+      capture_begins_[found_.captures[i].begin] = i;
+      capture_ends_[found_.captures[i].end] = i;
+    }
+    for (const planner::GraphLaunch& launch : found_.launches) launches_[launch.event] = launch.capture;
+    return absl::OkStatus();
+  }
+
   absl::Status Take(std::size_t begin, std::size_t end) {
     absl::Status status;
     for (next_ = begin; next_ < end && status.ok(); ++next_) {
@@ -183,7 +190,7 @@ class GraphReplayer {
     if (block.pool != 0) {
       if (absl::Status status = Open(block.pool); !status.ok()) return status;
       const Address address = memory_.at(block.pool).AddressOf(block.traced);
-      pools_.Get(block.pool, device_index_).catalog().Allocated(address, BlockBytes(event.bytes), capturing_ != 0);
+      pools_.Get(block.pool, device_index_).catalog().Allocated(address, BlockBytes(event.bytes), capturing_);
       upstream_.ServeNextAt(address);
     }
     device_->Advance();
@@ -201,38 +208,39 @@ class GraphReplayer {
   }
 
   absl::Status TakeMark(const Mark& mark) {
-    const bool begins = mark.edge == MarkEdge::kBegin;
-    if (const auto captured = GraphOf(mark, kCaptureMarkSuffix)) return TakeCapture(*captured, begins);
-    if (const auto launched = GraphOf(mark, kReplayMarkSuffix)) {
-      return begins ? Launch(*launched) : absl::OkStatus();
-    }
-    if (mark.kind == MarkKind::kIteration && begins) iterations_.push_back(next_);
+    if (const auto begins = capture_begins_.find(next_); begins != capture_begins_.end()) return Begin(begins->second);
+    if (const auto ends = capture_ends_.find(next_); ends != capture_ends_.end()) return End(ends->second);
+    if (const auto launched = launches_.find(next_); launched != launches_.end()) return Launch(launched->second);
+    if (IsGraphMark(mark)) return absl::OkStatus();
+    if (mark.kind == MarkKind::kIteration && mark.edge == MarkEdge::kBegin) iterations_.push_back(next_);
     runtime_->OnMark(mark);
     return absl::OkStatus();
   }
 
   // Its pool is that of its first request.
-  absl::Status TakeCapture(std::uint32_t graph, bool begins) {
-    if (!begins) {
-      GraphPool& pool = pools_.Get(std::exchange(capturing_, 0), device_index_);
-      pool.CaptureEnds(graphs_.at(graph).second, /*made=*/true);
-      pool.Closes();
-      return absl::OkStatus();
-    }
-    const auto is_captured = [this](const TraceEvent& event) {
-      return event.kind == EventKind::kAlloc && blocks_[event.allocation].pool != 0;
-    };
-    const auto first =
-        std::find_if(trace_.events.begin() + static_cast<std::ptrdiff_t>(next_), trace_.events.end(), is_captured);
-    if (first == trace_.events.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("graph ", graph, " has no captured request"));
-    }
+  absl::Status Begin(std::uint32_t capture) {
     runtime_->EmptyCache();  // as torch.cuda.graph does
-    capturing_ = blocks_[first->allocation].pool;
-    if (absl::Status status = Open(capturing_); !status.ok()) return status;
-    GraphPool& pool = pools_.Get(capturing_, device_index_);
+    const std::uint32_t number = blocks_[found_.captures[capture].requested.front()].pool;
+    if (absl::Status status = Open(number); !status.ok()) return status;
+    GraphPool& pool = pools_.Get(number, device_index_);
     if (!pool.Opens()) return absl::InternalError("what is lent of a pool could not be taken back");
-    graphs_[graph] = {capturing_, pool.CaptureBegins()};
+    graphs_[capture] = {&pool, pool.CaptureBegins()};
+    capturing_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status End(std::uint32_t capture) {
+    const auto [pool, id] = graphs_[capture];
+    pool->CaptureEnds(id, /*made=*/true);
+    pool->Closes();
+    capturing_ = false;
+    return absl::OkStatus();
+  }
+
+  absl::Status Launch(std::uint32_t capture) {
+    const auto [pool, id] = graphs_[capture];
+    const auto answer = pool->LaunchWith(id, streams_.front(), /*captured=*/false, [] {});
+    result_.refused += answer.verdict == LaunchListener::Verdict::kLaunch ? 0 : 1;
     return absl::OkStatus();
   }
 
@@ -244,17 +252,6 @@ class GraphReplayer {
     upstream_.HoldPool(memory.bytes());
     runtime_->UpstreamPoolCloses();
     return status.ok() ? absl::OkStatus() : absl::InternalError(absl::StrCat("a pool cannot be mapped: ", status.call));
-  }
-
-  absl::Status Launch(std::uint32_t graph) {
-    const auto found = graphs_.find(graph);
-    if (found == graphs_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("graph ", graph, " is launched, but was not captured"));
-    }
-    const auto [pool, id] = found->second;
-    const auto answer = pools_.Get(pool, device_index_).LaunchWith(id, streams_.front(), /*captured=*/false, [] {});
-    result_.refused += answer.verdict == LaunchListener::Verdict::kLaunch ? 0 : 1;
-    return absl::OkStatus();
   }
 
   void WatchHeld() {
@@ -274,9 +271,13 @@ class GraphReplayer {
   std::vector<Block> blocks_;               // by allocation
   std::vector<StreamHandle> streams_;       // by ordinal
   std::map<std::uint32_t, PoolMemory> memory_;
-  std::map<std::uint32_t, std::pair<std::uint32_t, GraphId>> graphs_;  // by number: its pool, and its number there
-  std::uint32_t capturing_ = 0;                                        // the pool
-  std::vector<std::size_t> iterations_;                                // events that begin them
+  planner::GraphCaptures found_;
+  std::map<std::uint64_t, std::uint32_t> capture_begins_;  // captures, by event; likewise
+  std::map<std::uint64_t, std::uint32_t> capture_ends_;
+  std::map<std::uint64_t, std::uint32_t> launches_;
+  std::vector<std::pair<GraphPool*, GraphId>> graphs_;  // by capture
+  bool capturing_ = false;
+  std::vector<std::size_t> iterations_;  // events that begin them
   std::size_t next_ = 0;
   GraphRun result_;
 };

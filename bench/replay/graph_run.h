@@ -35,7 +35,7 @@ struct GraphRun {
   RuntimeStats stats;         // of the whole run
 };
 
-// InvalidArgument: a captured request without an address, or a launch of a graph that was not captured.
+// InvalidArgument: a captured request without an address, a graph that requests nothing, or more than one device.
 [[nodiscard]] absl::StatusOr<GraphRun> ReplayGraphs(const Trace& trace, const DevicePlan& plan,
                                                     const GraphServing& serving);
 

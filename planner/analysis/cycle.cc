@@ -31,8 +31,10 @@ constexpr std::size_t kMostCompared = 9;
 // An iteration that is so much longer may have a tail of something else.
 constexpr double kTailShare = 1.1;
 constexpr std::size_t kLeastTail = 8;
-// Iterations that have less in common with the model are another program's.
+// Iterations that have less in common are of different programs.
 constexpr double kOtherProgram = 0.5;
+// With fewer requests an iteration shows no more than what a captured step leaves.
+constexpr std::size_t kLeastRequests = 8;
 
 class CycleFinder {
  public:
@@ -253,7 +255,7 @@ class CycleFinder {
   }
 
   [[nodiscard]] bool CapturesAreFollowedByAnotherProgram() const {
-    const bool is_about_captures = cycle_.warmup < capturing_ || Requests(cycle_.warmup) < kLeastTail;
+    const bool is_about_captures = cycle_.warmup < capturing_ || Requests(cycle_.warmup) < kLeastRequests;
     if (capturing_ == 0 || capturing_ >= cycle_.complete || !is_about_captures) {
       return false;
     }
