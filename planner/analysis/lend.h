@@ -6,8 +6,8 @@
 //        |   [       ]  lent  [    ]  lent        after it
 //        +--------------------------------> tick of the cycle
 //
-// Lent are blocks that live within one cycle, of the stream that has most of its bytes, alone: what varies in size or stays
-// is not. Pure; deterministic.
+// Lent are blocks that live within one cycle, of the stream that has most of its bytes, alone: what varies in size or
+// stays is not. Pure; deterministic.
 #pragma once
 
 #include <cstddef>
