@@ -236,9 +236,25 @@ DriverStatus QueuedDevice::ReleaseReservation(Address address, Bytes bytes) noex
 // No kernel runs meanwhile.
 DriverStatus QueuedDevice::Unmap(Address address, Bytes bytes) noexcept {
   const std::lock_guard lock(mutex_);
+  FindQueuedIn(address, bytes);
   const DriverStatus status = ForwardingDriver::Unmap(address, bytes);
   if (status.ok()) std::fill_n(PageOf(address), bytes / page_, std::uint8_t{0});
   return status;
+}
+
+// It is found now: when the work runs, other memory may be there.
+void QueuedDevice::FindQueuedIn(Address address, Bytes bytes) {
+  for (const Stream& stream : streams_) {
+    for (const Operation& queued : stream.queue) {
+      const Kernel& kernel = queued.kernel;
+      if (kernel.address >= address + bytes || kernel.address + kernel.bytes <= address) continue;
+      const bool copies = queued.host != nullptr;
+      const char* const what =
+          copies ? (queued.to_host ? "unmapped before a copy to the host" : "unmapped before a copy to the device")
+                 : "unmapped before its kernel";
+      Find(&findings_.unmapped, what, kernel, std::max(kernel.address, address) - kernel.address);
+    }
+  }
 }
 
 DriverStatus QueuedDevice::SetAccess(Address address, Bytes bytes) noexcept {
@@ -313,7 +329,10 @@ void QueuedDevice::RunCopy(const Operation& copy) {
   const auto [address, bytes, expects, writes] = copy.kernel;
   for (Bytes at = 0; at < bytes; at += kBlockAlignment) {
     const std::uint8_t* const page = PageOf(address + at);
-    if (page == nullptr || *page == 0) return Find(&findings_.unmapped, "not mapped for a copy", copy.kernel, at);
+    if (page == nullptr || *page == 0)
+      return Find(&findings_.unmapped,
+                  copy.to_host ? "not mapped for a copy to the host" : "not mapped for a copy to the device",
+                  copy.kernel, at);
   }
   auto* const device = reinterpret_cast<std::byte*>(address);
   std::memcpy(copy.to_host ? copy.host : device, copy.to_host ? device : copy.host, bytes);

@@ -100,7 +100,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
 
   // What was wrong, the first of it in words.
   struct Findings {
-    std::uint64_t unmapped = 0;  // kernels that ran where memory was not usable
+    std::uint64_t unmapped = 0;  // kernels and copies whose memory was not usable, or went while they were queued
     std::uint64_t damaged = 0;   // that found other bytes than their block's
     std::uint64_t events = 0;    // uses of events that were recycled
     std::uint64_t broken = 0;    // captures
@@ -144,6 +144,7 @@ class QueuedDevice final : public ForwardingDriver, public StreamFence {
   void Run(const Kernel& kernel);
   void RunCopy(const Operation& copy);
   void RunFill(const Kernel& range, unsigned char value);
+  void FindQueuedIn(Address address, Bytes bytes);
   void Find(std::uint64_t* kind, const std::string& text);
   void Find(std::uint64_t* kind, const char* what, const Kernel& kernel, Bytes at);
   [[nodiscard]] std::uint8_t* PageOf(Address address);
