@@ -151,6 +151,25 @@ TEST(MatcherTest, AnInterludeThatResemblesAnotherPartOfTheScriptEndsWhereItBegan
   for (std::size_t i = 40; i < entries.size(); ++i) ASSERT_EQ(entries[i], static_cast<int>(10 + 2 * 20 + i)) << i;
 }
 
+TEST(MatcherTest, AnInterludeOfOtherSizesEndsWithTheFirstRequestsThatFollow) {
+  // The interlude has, between sizes of its own, one that the end of the script has often.
+  const std::string script = "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + std::string(60, 's');
+  Follower follower(ScriptOfLetters(script));
+  for (int i = 0; i < 40; ++i) follower.Run("zzys");
+  const Entries entries = follower.Run("ABCDEFGH");
+  EXPECT_EQ(Entries(entries.begin() + 2, entries.end()), (Entries{2, 3, 4, 5, 6, 7}));
+  EXPECT_TRUE(follower.matcher.in_sync());
+}
+
+TEST(MatcherTest, APartThatComesAgainIsNotTakenForTheWayBack) {
+  // Three layers of one kind: the second is left out in the middle, and the run never goes back to the first.
+  const std::string layer = "ABCDEFGHIJKLMNOPQRST";
+  Follower follower(ScriptOfLetters("0123" + layer + layer + layer + "wxyz"));
+  follower.Run("0123" + layer + "ABCDE");
+  const Entries entries = follower.Run("FGHXIJKYLMNOPQRST" + layer + "wxyz");
+  EXPECT_EQ(Entries(entries.end() - 4, entries.end()), (Entries{64, 65, 66, 67}));
+}
+
 std::string RandomLetters(std::mt19937* random, std::size_t count) {
   std::string letters;
   for (std::size_t i = 0; i < count; ++i) letters += static_cast<char>('A' + (*random)() % 26);

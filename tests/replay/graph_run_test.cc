@@ -1,5 +1,6 @@
-// What a run with captured graphs holds by its own plan. Recorded on an H200: a training step that is captured after
-// six eager ones, with evaluations before and after (captured_step.trace; torch 2.11).
+// What runs with captured graphs hold by their own plans. Recorded on an H200 (torch 2.11): a training step that is
+// captured after six eager ones, with evaluations before and after (captured_step.trace); a language model whose blocks
+// are captured, with evaluations of other lengths, not captured, before every fifth step (graphed_blocks.trace).
 #include "bench/replay/graph_run.h"
 
 #include <gtest/gtest.h>
@@ -19,22 +20,27 @@ namespace {
 
 class GraphRunTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void Read(const std::string& name) {
     const char* const root = std::getenv("STALLOC_SOURCE_DIR");
     ASSERT_NE(root, nullptr);
-    trace_ = ReadTrace(std::string(root) + "/bench/corpus/captured_step.trace").value();
+    trace_ = ReadTrace(std::string(root) + "/bench/corpus/" + name).value();
     const planner::TracedRank traced = planner::TakeTrace(trace_).value();
     needed_ = planner::FindGraphNeeds(traced, traced.devices.at(0)).peak;
   }
 
-  [[nodiscard]] GraphRun Replay(bool lends, Bytes keep_free) const {
+  [[nodiscard]] GraphRun Replay(bool lends, Bytes keep_free, std::uint32_t last = 2) const {
     const planner::SlotTrial trial;
     planner::RankPlannerOptions options;
     options.slot_judge = &trial;
     options.lend_graphs = lends;
     const auto solver = planner::MakePortfolio();
     const planner::RankResult planned = planner::PlanRank(trace_, options, *solver).value();
-    return ReplayGraphs(trace_, planned.plan->devices.at(0), {.keep_free = keep_free, .last = 2, .times = 6}).value();
+    return ReplayGraphs(trace_, planned.plan->devices.at(0), {.keep_free = keep_free, .last = last, .times = 6})
+        .value();
+  }
+  void Print(const GraphRun& run) const {
+    std::printf("held: %llu MiB, needed: %llu\n", static_cast<unsigned long long>(run.peak.sum() / kMiB),
+                static_cast<unsigned long long>(needed_ / kMiB));
   }
   [[nodiscard]] double Efficiency(const GraphRun& run) const {
     return static_cast<double>(needed_) / static_cast<double>(run.peak.sum());
@@ -46,10 +52,10 @@ class GraphRunTest : public testing::Test {
 };
 
 TEST_F(GraphRunTest, EvaluationsLieInThePoolOfTheCapturedStep) {
+  Read("captured_step.trace");
   for (const Bytes keep_free : {kFullCard, FreeMemory::kDefaultKeep}) {
     const GraphRun run = Replay(/*lends=*/true, keep_free);
-    std::printf("held: %llu MiB, needed: %llu\n", static_cast<unsigned long long>(run.peak.sum() / kMiB),
-                static_cast<unsigned long long>(needed_ / kMiB));
+    Print(run);
     EXPECT_GT(Efficiency(run), 0.86);
     EXPECT_EQ(run.stats.graphs.hits, 21u) << "three of each evaluation";
     EXPECT_EQ(run.stats.graphs.surprises, 0u);
@@ -59,11 +65,23 @@ TEST_F(GraphRunTest, EvaluationsLieInThePoolOfTheCapturedStep) {
   }
 }
 
+// The plan has no evaluation: its blocks lie where steps need nothing then, and the step after it has its own places.
+TEST_F(GraphRunTest, AnEvaluationThatIsNotPlannedNeedsNoMoreThanTheSteps) {
+  Read("graphed_blocks.trace");
+  const GraphRun run = Replay(/*lends=*/true, kFullCard, /*last=*/1);
+  Print(run);
+  EXPECT_GT(Efficiency(run), 0.99);
+  EXPECT_EQ(run.refused, 0u);
+  EXPECT_FALSE(run.stats.gave_up);
+}
+
 TEST_F(GraphRunTest, APlanThatLendsNothingHoldsMore) {
+  Read("captured_step.trace");
   EXPECT_LT(Efficiency(Replay(/*lends=*/false, kFullCard)), Efficiency(Replay(/*lends=*/true, kFullCard)) - 0.02);
 }
 
 TEST_F(GraphRunTest, WhatIsNotKnownOfAPoolIsAnError) {
+  Read("captured_step.trace");
   for (TraceEvent& event : trace_.events) event.address = 0;
   const absl::StatusOr<GraphRun> run = ReplayGraphs(trace_, DevicePlan(), {});
   EXPECT_EQ(run.status().message(), "pool 1 has a request without an address");

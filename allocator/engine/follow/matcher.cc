@@ -267,8 +267,10 @@ void Matcher::LoseSync() noexcept {
   in_sync_ = false;
   aligning_ = 0;
   explained_ = kJudged;
+  explained_count_ = 0;
   disturbed_ = false;
   anchor_count_ = 0;
+  LeaveHome();
   for (std::uint32_t i = aligned_from_; i != doubtful_count_; ++i) Remember(doubtful_[i % kDoubtful].granules);
   cursor_ = alignment_.cursor();
 }
@@ -278,9 +280,11 @@ Matcher::Match Matcher::NextAligning(Granules granules) noexcept {
   Align(granules);
   cursor_ = alignment_.cursor();
   ++aligning_;
+  const bool explained = alignment_.last() != Alignment::Last::kNothing;
+  explained_count_ += explained ? 1 : 0;
+  if (GoHome()) return {Outcome::kMatched, cursor_ - 1};
   const Match match = Answer(granules);
   // A size that fits nowhere says nothing against this place.
-  const bool explained = alignment_.last() != Alignment::Last::kNothing;
   if (match.outcome != Outcome::kUnknownSize) explained_ = explained_ << 1 | (explained ? 1u : 0u);
   const bool lost = aligning_ >= kPatience && std::popcount(explained_ & kJudged) <= kFewExplained;
   disturbed_ = disturbed_ || lost;
@@ -303,9 +307,30 @@ Matcher::Match Matcher::Answer(Granules granules) const noexcept {
   return {script_->KnownSize(granules) ? Outcome::kUnmatched : Outcome::kUnknownSize, -1};
 }
 
+void Matcher::LeaveHome() noexcept {
+  after_home_ = home_;
+  way_home_worth_ = 0;
+}
+
 void Matcher::Remember(Granules granules) noexcept {
   ++away_;
+  if (script_->SizeAt(after_home_) != granules) LeaveHome();
+  if (script_->SizeAt(after_home_) == granules) {
+    ++after_home_;
+    way_home_worth_ += script_->InfoOf(granules).worth;
+  }
   if (script_->IsAnchorSize(granules)) anchors_[anchor_count_++ % kLastAnchors] = granules;
+}
+
+// Most interludes end where they began. What they request the alignment explains by chance at best.
+bool Matcher::GoHome() noexcept {
+  const bool is_interlude = away_ >= kPatience && 2 * explained_count_ < aligning_;
+  const bool is_expected = expected_begin_ < after_home_ && after_home_ <= expected_end_;
+  if (!is_interlude || !is_expected || way_home_worth_ < kWayHome) return false;
+  ++times_reanchored_;
+  excursion_left_ = 0;
+  GainSync(after_home_);
+  return true;
 }
 
 // How many of the latest anchors, newest first, agree with the script's up to `last_anchor`.

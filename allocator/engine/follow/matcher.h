@@ -95,7 +95,7 @@ class Matcher {
   // The entry expected next: certain in sync, else the best hypothesis.
   [[nodiscard]] std::int32_t cursor() const noexcept { return cursor_; }
   [[nodiscard]] bool in_sync() const noexcept { return in_sync_; }
-  // Times that sync was lost, and that a place was found by its anchors.
+  // Times that sync was lost, and that a place was found other than by the alignment.
   [[nodiscard]] std::uint64_t times_lost() const noexcept { return times_lost_; }
   [[nodiscard]] std::uint64_t times_reanchored() const noexcept { return times_reanchored_; }
 
@@ -120,8 +120,10 @@ class Matcher {
   void Align(Granules granules) noexcept;
   void LoseSync() noexcept;
   void GainSync(std::int32_t cursor) noexcept;
+  void LeaveHome() noexcept;
   void Remember(Granules granules) noexcept;
   bool GoToAnchors() noexcept;
+  bool GoHome() noexcept;
   [[nodiscard]] std::uint32_t CommonHistory(std::uint32_t last_anchor) const noexcept;
   [[nodiscard]] Place Judge(std::uint32_t last_anchor, std::uint32_t common) const noexcept;
   [[nodiscard]] std::int32_t FarAway(std::int32_t position) const noexcept;
@@ -143,14 +145,17 @@ class Matcher {
 
   // Aligning.
   Alignment alignment_;
-  std::uint32_t aligning_ = 0;   // requests since sync was lost
-  std::uint32_t explained_ = 0;  // one bit a request, the last one lowest
+  std::uint32_t aligning_ = 0;         // requests since sync was lost
+  std::uint32_t explained_ = 0;        // one bit a request, the last one lowest
+  std::uint32_t explained_count_ = 0;  // of all requests since sync was lost
   bool disturbed_ = false;  // the place was lost since; certainty alone does not show which of many like places it is
   std::uint32_t anchor_count_ = 0;
   std::array<Granules, tuning::kLastAnchors> anchors_{};  // ring: the last of them
 
   // Where to come back to.
   std::int32_t home_ = 0;
+  std::int32_t after_home_ = 0;      // one after the last entry of those that the latest requests have from home on
+  std::int32_t way_home_worth_ = 0;  // of them
   std::int32_t excursion_left_ = 0;  // entries until the present track becomes home
   std::uint32_t away_ = 0;           // requests out of sync since home was left
 };

@@ -46,6 +46,7 @@ inline constexpr std::uint32_t kLastAnchors = 64;  // since sync was lost
 inline constexpr std::uint32_t kPatience = 12;     // requests out of sync before anchors are looked up
 inline constexpr std::uint32_t kJudged = 0xffff;   // bits: the requests out of sync that are judged, the last 16 ...
 inline constexpr int kFewExplained = 8;            // ... of which so few are explained when the place is lost
+inline constexpr std::int32_t kWayHome = 36;       // worth of requests in a row that come as from home on
 inline constexpr std::int32_t kExcursion = 512;    // entries after which a place found by its anchors becomes home
 inline constexpr std::int32_t kHomeSlack = 3;      // entries that the last disturbance may have eaten
 inline constexpr std::int32_t kHomeBonus = 6;      // anchors of common history that coming home is worth
