@@ -17,7 +17,8 @@
 // Note [Borrowed memory]
 // The last addresses are for memory of another allocator's, which is mapped there a second time, chunk by chunk as it
 // has it. It is that one's: among Chunks() and what is held it is not. A caller that needs its bytes alone gets
-// own memory at the same address, which is a chunk like others from then on. CUDA allows two addresses as long as the
+// own memory at the same address, which is a chunk like others from then on; so is own memory next to what is borrowed,
+// for blocks that lie in both. CUDA allows two addresses as long as the
 // kernels that use one of them are ordered after those that used the other (Programming Guide, Virtual Aliasing
 // Support).
 #pragma once
@@ -109,7 +110,7 @@ class Arena {
 
   [[nodiscard]] Address base() const noexcept { return base_; }
   [[nodiscard]] Bytes reserved_bytes() const noexcept { return reserved_bytes_; }
-  // Above it there is no memory but what is or was borrowed; reserved_bytes() where none can be.
+  // Above it there is no memory but what is or was borrowed, or lies next to that; reserved_bytes() where none can be.
   [[nodiscard]] Offset borrow_begin() const noexcept { return borrow_begin_; }
   [[nodiscard]] Bytes granularity() const noexcept { return driver_.Granularity(); }
   [[nodiscard]] Bytes chunk_bytes() const noexcept { return chunk_bytes_.load(std::memory_order_relaxed); }

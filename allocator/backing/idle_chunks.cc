@@ -113,6 +113,29 @@ void IdleChunks::NoteCopies() noexcept {
   copied_ = engine_.NewStamp();
 }
 
+bool IdleChunks::WithdrawOwned(const Arena::Range& range) noexcept {
+  const LockGuard lock(mutex_);
+  engine_.Restore(range.offset, range.bytes);
+  return std::ranges::all_of(arena_.HolesIn(range.offset, range.bytes),
+                             [this](const Arena::Range& hole) { return engine_.Withdraw(hole.offset, hole.bytes); });
+}
+
+// The plan counts on it as on the arena's height. On a full card idle chunks of the arena go there first.
+bool IdleChunks::MapOwned(Arena::Range range, std::uint64_t now) noexcept {
+  const Bytes unit = driver_.Granularity();
+  range = {range.offset / unit * unit, RoundUp(EndOf(range), unit) - range.offset / unit * unit};
+  if (!free_.is_free() && MayMove()) {
+    if (const Moves moves = WithdrawFor(range, now, Done()); !moves.from.empty()) Move(moves);
+  }
+  const std::vector<Arena::Range> holes = Lacking(range);
+  const Stopwatch mapping(&counts_.map_nanoseconds);
+  const bool mapped = holes.empty() || (MayHold(Sum(holes)) && MapAgain(holes).ok());
+  ++(mapped ? counts_.times_mapped_again : counts_.times_not_mapped);
+  most_.store(std::max(most_.load(std::memory_order_relaxed), arena_.mapped_bytes()), std::memory_order_relaxed);
+  RestoreBacked({&range, 1});
+  return mapped;
+}
+
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {
   mutex_.AssertHeld();
   if (chunks.empty()) return {};
@@ -124,6 +147,7 @@ DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept
 bool IdleChunks::EnsureBacked(Offset offset, Bytes bytes, std::uint64_t now, Growth growth) noexcept {
   const LockGuard lock(mutex_);
   const Arena::Range range{offset, bytes};
+  if (offset >= arena_.borrow_begin()) return MapOwned(range, now);
   const Bytes missing = Missing(range).bytes;
   if (missing == 0) return true;  // another thread has just brought it back
   if (BackBySpare(range)) return true;
@@ -341,6 +365,7 @@ bool IdleChunks::WithdrawChunk(const Arena::Range& chunk, std::uint64_t done) no
 
 // What is not backed of the range, ascending: holes, in steps of a small chunk, and what lies above all.
 std::vector<Arena::Range> IdleChunks::Lacking(const Arena::Range& range) const noexcept {
+  if (range.offset >= arena_.borrow_begin()) return arena_.HolesIn(range.offset, range.bytes);
   const Bytes chunk = small_;
   const Offset begin = range.offset / chunk * chunk;
   const Offset below = std::min(RoundUp(EndOf(range), chunk), end_);
@@ -369,12 +394,12 @@ std::uint64_t IdleChunks::UntilDue(const Arena::Range& range, std::uint64_t now)
 }
 
 // Chunks outside a range, that which is due last in front; blocks may live in them. Larger ones that the cycle never
-// needs again are last of all: what lies there stays.
+// needs again are last of all, since what lies there stays, with own memory amid graphs' pools, which is due soon.
 std::vector<IdleChunks::Part> IdleChunks::Movable(const Arena::Range& but, std::uint64_t now) const noexcept {
   std::vector<Part> movable;
   for (const Arena::Range& chunk : arena_.Chunks()) {
     if (Touch(chunk, but)) continue;
-    const std::uint64_t until = UntilDue(chunk, now);
+    const std::uint64_t until = chunk.offset < arena_.borrow_begin() ? UntilDue(chunk, now) : 0;
     movable.push_back({chunk, until == SlotUses::kNever && chunk.bytes > small_ ? 0 : until});
   }
   std::ranges::sort(movable, std::ranges::greater{},
@@ -389,6 +414,7 @@ void IdleChunks::RestoreBacked(std::span<const Arena::Range> ranges) noexcept {
     const auto restore = [&](Offset until) {
       mutex_.AssertHeld();
       if (until <= at) return;
+      if (at >= arena_.borrow_begin()) return engine_.Restore(at, until - at);
       if (at < end_) engine_.Restore(at, std::min(until, end_) - at);
       if (at <= end_ && until > end_) {
         end_ = until;

@@ -123,6 +123,9 @@ class IdleChunks final : public ArenaBacking {
   // block uses any more. REQUIRE: as Arena's.
   DriverStatus OwnBorrowed(std::span<const Arena::Range> ranges) noexcept;
   void ReleaseOwned(const Arena::Range& range) noexcept;
+  // For own memory that is never borrowed there: what is not mapped of it is withdrawn from now on, and EnsureBacked
+  // maps it. False where that cannot be. REQUIRES: no request is served there meanwhile.
+  bool WithdrawOwned(const Arena::Range& range) noexcept;
 
   void SetListener(ArenaListener* listener) noexcept { listener_.store(listener, std::memory_order_release); }
   [[nodiscard]] Counts GetCounts() const noexcept;
@@ -146,6 +149,7 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] std::vector<Arena::Range> Lacking(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool MapOwned(Arena::Range range, std::uint64_t now) noexcept STALLOC_REQUIRES(mutex_);
   // What PyTorch would hold of the traced run; where more lives than there, not as much more as was lost there.
   [[nodiscard]] Bytes GrowsUpTo(Bytes peak_live) const noexcept {
     return std::max(Times(std::max(peak_live, traced_peak_), std::min(growth_, tuning::kLeastGrowth)), others_);

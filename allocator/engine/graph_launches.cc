@@ -43,8 +43,22 @@ bool PlanEngine::TakeLentSlot(const Request& request, Place& place, Lock& lock) 
       !lent_.WasInNobodysWay(request.granules)) {
     return false;
   }
+  if (!withdrawn_.empty() && !BackOwned(place.granule, end, lock)) return false;
   const StreamIndex stream = clocks_.IndexOf(request.stream);
   return stream != kNoStream && OccupyLent(place.granule, request, stream, stats_.planned_hits, lock);
+}
+
+// Of what is open own memory alone is ever withdrawn. The lock is open meanwhile.
+bool PlanEngine::BackOwned(Granules lo, Granules hi, Lock& lock) noexcept {
+  if (!lent_.IsOpen(lo, hi) || !freed_.OnlyFreedIn(lo, hi)) return false;
+  while (lo < hi && withdrawn_.Touches(lo, hi)) {
+    const IndexRange last = *withdrawn_.LastIn(lo, hi);
+    const Granules from = std::max(lo, last.lo);
+    const Granules granules = std::min(hi, last.hi) - from;
+    if (backing_ == nullptr || !RequestBacking(from, granules, Growth::kAllowed, lock)) return false;
+    hi = from;
+  }
+  return true;
 }
 
 // The slot's memory is not there: before it is had from elsewhere, space in a pool serves as well.

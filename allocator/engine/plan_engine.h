@@ -333,9 +333,8 @@ class PlanEngine {
   // The last check of every placement: the engine serves, and memory
   // backs all of [lo, hi).
   [[nodiscard]] bool MayPlace(Granules lo, Granules hi) const noexcept STALLOC_REQUIRES(mutex_) {
-    if (lent_.Contains(lo, hi)) return active() && lent_.IsOpen(lo, hi);
-    return active() && hi <= std::max(plan_granules_, space_.mapped()) &&
-           (withdrawn_.empty() || !withdrawn_.Touches(lo, hi));
+    if (!active() || (!withdrawn_.empty() && withdrawn_.Touches(lo, hi))) return false;
+    return lent_.Contains(lo, hi) ? lent_.IsOpen(lo, hi) : hi <= std::max(plan_granules_, space_.mapped());
   }
   void Occupy(Granules granule, const Request& request, StreamIndex stream, std::uint16_t flags) noexcept
       STALLOC_REQUIRES(mutex_);
@@ -369,6 +368,7 @@ class PlanEngine {
 
   // graph_launches.cc
   [[nodiscard]] bool TakeLentSlot(const Request& request, Place& place, Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool BackOwned(Granules lo, Granules hi, Lock& lock) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] static bool IsProgramsBlock(const LiveRecord& record) noexcept {
     return !record.Is(LiveRecord::kFreed) && !record.IsOfLaunch();
   }

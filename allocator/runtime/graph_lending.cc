@@ -10,6 +10,25 @@
 #include "allocator/runtime/pool_places.h"
 
 namespace stalloc {
+namespace {
+
+// The piece that begins at this offset of the pool's place is not borrowed, or not all of it.
+bool HasOwn(const std::optional<LentPool>& of_plan, Offset piece) {
+  return of_plan.has_value() && std::ranges::any_of(of_plan->own, [piece](const Slot& own) {
+           return own.offset < piece + PoolLayout::kExtentUnit && piece < own.offset + own.capacity;
+         });
+}
+
+// What is carried in bytes that are not borrowed is filled, too, and nobody would follow it.
+void RemoveOwnInLayout(LentPool* pool) {
+  for (Slot& own : pool->own) {
+    const Bytes inside = std::min(own.capacity, pool->bytes - own.offset);
+    own = {own.offset + inside, own.capacity - inside};
+  }
+  std::erase_if(pool->own, [](const Slot& own) { return own.capacity == 0; });
+}
+
+}  // namespace
 
 GraphLending::GraphLending(Parts parts, const std::vector<LentPool>& pools) : parts_(std::move(parts)) {
   Offset begin = parts_.arena->borrow_begin();
@@ -18,8 +37,9 @@ GraphLending::GraphLending(Parts parts, const std::vector<LentPool>& pools) : pa
     pool->number = of_plan.number;
     pool->of_plan = of_plan;
     pool->index = pools_.size();
-    pool->place = {begin, of_plan.bytes};
-    begin += of_plan.bytes;
+    pool->place = {begin, of_plan.extent()};
+    begin += of_plan.extent();
+    if (parts_.poison != nullptr) RemoveOwnInLayout(&*pool->of_plan);
     pools_.push_back(std::move(pool));
   }
 }
@@ -171,6 +191,7 @@ bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) {
 // The device is waited for: it is done with launches that came before, and no other one is under way, since the caller
 // holds the pool's launch mutex. What graphs have given before may be needed yet.
 void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& layout, StreamHandle stream) {
+  const std::vector<Arena::Range> blocks = BlocksIn(pool);
   if (!parts_.driver->Synchronize().ok()) return;
   const PoolCatalog& catalog = found.catalog();
   if (parts_.poison != nullptr && !parts_.poison->BeforeLending(found, stream)) {
@@ -181,6 +202,8 @@ void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& la
   const std::vector<std::uint32_t> first =
       pool.of_plan.has_value() ? pool.of_plan->first_pieces : PiecesIn(layout, lendable);
   const PoolPlaces places(layout, pool.place.offset, first);
+  parts_.arena->EndBorrowing(pool.place);
+  ReleaseOwned(pool, blocks);
   GranuleRanges mapped = Borrow(pool, places);
   if (mapped.empty()) {
     pool.state = State::kOver;
@@ -199,11 +222,15 @@ void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& la
     const GranuleRanges before = MergedGranules(given);
     for (const GranuleRange& range : pool.graphs.back().gives) AppendOutside(range, before, &given);
   }
-  if (!parts_.engine->OpenLent(pool.index, open, given, pool.graphs.size())) return;
-  pool.state = State::kLent;
-  ++pool.times_lent;
   Bytes bytes = 0;
   for (const GranuleRange& range : open) bytes += Bytes{range.hi - range.lo} * kBlockAlignment;
+  FindOwn(pool, blocks);
+  for (const Arena::Range& own : pool.own) {
+    open.push_back({WholeGranules(own.offset), WholeGranules(own.offset + own.bytes)});
+  }
+  if (!parts_.engine->OpenLent(pool.index, MergedGranules(open), given, pool.graphs.size())) return;
+  pool.state = State::kLent;
+  ++pool.times_lent;
   pool.lent_bytes = bytes;
   pool.most_bytes = std::max<Bytes>(pool.most_bytes, bytes);
   Log(LogSeverity::kDebug, "device %d: pool %u of graphs serves requests between their launches: %s of it",
@@ -212,15 +239,15 @@ void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& la
 
 // What is mapped of the pool's pieces. Where blocks live, which have memory of their own there, nothing is.
 std::vector<GranuleRange> GraphLending::Borrow(const Pool& pool, const PoolPlaces& places) {
-  parts_.arena->EndBorrowing(pool.place);
-  ReleaseOwned(pool);
   GranuleRanges mapped;
   for (const PoolPlaces::Piece& piece : places.pieces()) {
+    if (HasOwn(pool.of_plan, piece.offset - pool.place.offset)) continue;
     for (const Arena::Range& hole : parts_.arena->HolesIn(piece.offset, PoolLayout::kExtentUnit)) {
       Bytes bytes = 0;
       const Address from = piece.address + (hole.offset - piece.offset);
       const DriverStatus status = parts_.arena->Borrow(hole.offset, from, hole.bytes, &bytes);
       if (bytes > 0) mapped.push_back({WholeGranules(hole.offset), WholeGranules(hole.offset + bytes)});
+      parts_.engine->Restore(hole.offset, bytes);  // own memory may have gone back from there
       if (status.ok() || !mapped.empty()) continue;
       Log(LogSeverity::kDebug, "device %d: pool %u of graphs is not lent: %s gave %d", parts_.device, pool.number,
           status.call, status.native);
@@ -230,10 +257,20 @@ std::vector<GranuleRange> GraphLending::Borrow(const Pool& pool, const PoolPlace
   return mapped;
 }
 
-// What blocks had in the pool's place that are gone.
-void GraphLending::ReleaseOwned(const Pool& pool) {
-  std::vector<Arena::Range> blocks = BlocksIn(pool);
-  std::ranges::sort(blocks, {}, &Arena::Range::offset);
+// Without what blocks lie in that were in a launch's way.
+void GraphLending::FindOwn(Pool& pool, const std::vector<Arena::Range>& blocks) {
+  pool.own.clear();
+  if (!pool.of_plan.has_value()) return;
+  for (const Slot& slot : pool.of_plan->own) {
+    const Arena::Range own{pool.place.offset + slot.offset, slot.capacity};
+    const auto is_in = [&](const Arena::Range& block) {
+      return block.offset < own.offset + own.bytes && own.offset < block.offset + block.bytes;
+    };
+    if (std::ranges::none_of(blocks, is_in) && parts_.chunks->WithdrawOwned(own)) pool.own.push_back(own);
+  }
+}
+
+void GraphLending::ReleaseOwned(const Pool& pool, const std::vector<Arena::Range>& blocks) {
   Offset begin = pool.place.offset;
   for (const Arena::Range& block : blocks) {
     if (block.offset > begin) parts_.chunks->ReleaseOwned({begin, block.offset - begin});
@@ -247,17 +284,17 @@ void GraphLending::ReleaseOwned(const Pool& pool) {
 std::vector<Arena::Range> GraphLending::BlocksIn(const Pool& pool) const {
   std::vector<Arena::Range> ranges;
   for (const LiveBlock& block : parts_.engine->LentBlocks(pool.index)) ranges.push_back({block.offset, block.bytes});
+  std::ranges::sort(ranges, {}, &Arena::Range::offset);
   return ranges;
 }
 
 // Taking back ---------------------------------------------------------------------------------------------------------
 
-DriverStatus GraphLending::OwnBlocks(Pool& pool) noexcept {
-  const std::vector<Arena::Range> ranges = BlocksIn(pool);
-  if (ranges.empty()) return {};
-  DriverStatus status = parts_.chunks->OwnBorrowed(ranges);
+DriverStatus GraphLending::OwnBlocks(const std::vector<Arena::Range>& blocks) noexcept {
+  if (blocks.empty()) return {};
+  DriverStatus status = parts_.chunks->OwnBorrowed(blocks);
   if (status.code == DriverCode::kOutOfMemory && parts_.chunks->GiveBack() > 0) {
-    status = parts_.chunks->OwnBorrowed(ranges);
+    status = parts_.chunks->OwnBorrowed(blocks);
   }
   return status;
 }
@@ -266,10 +303,13 @@ DriverStatus GraphLending::OwnBlocks(Pool& pool) noexcept {
 DriverStatus GraphLending::TakeBack(Pool& pool, State then) noexcept {
   if (pool.state == State::kLent) {
     parts_.engine->CloseLent(pool.index);
+    const std::vector<Arena::Range> blocks = BlocksIn(pool);
     DriverStatus status = parts_.driver->Synchronize();
-    if (status.ok()) status = OwnBlocks(pool);
+    if (status.ok()) status = OwnBlocks(blocks);
     if (!status.ok()) return status;
     parts_.arena->EndBorrowing(pool.place);
+    ReleaseOwned(pool, blocks);
+    for (const Arena::Range& own : std::exchange(pool.own, {})) parts_.engine->Restore(own.offset, own.bytes);
     pool.lent_bytes = 0;
     pool.state = State::kTakenBack;
   }

@@ -6,7 +6,8 @@
 //
 // Once nothing is captured in a pool any more its memory is mapped in the arena as well, and what its launches do not
 // always need is open to requests that find no space in the arena as it is mapped. Where the pool is the plan's, since
-// it has as many requests and bytes, it is open to the plan's slots, too. A launch closes what it needs, and its stream
+// it has as many requests and bytes, it is open to the plan's slots, too, with memory of the arena's own where the plan
+// has it between or after the pool's: mapped when a slot first needs it. A launch closes what it needs, and its stream
 // runs after all who used that. Blocks that are there all the same, a surprise, get memory of their own at their
 // addresses, once the device is done: the launch costs that time, and never goes ahead over them.
 //
@@ -79,6 +80,7 @@ class GraphLending {
     std::optional<LentPool> of_plan;  // none: the plan does not know it, or another one
     std::size_t index = 0;            // the engine's
     Arena::Range place;               // in the arena; of no bytes: none yet
+    std::vector<Arena::Range> own;    // of it: what serves slots and is never borrowed, while it is lent
     State state = State::kWaits;
     std::uint64_t version = 0;        // of the catalog in the last iteration in which it was looked at
     std::uint64_t tried_in = 0;       // iteration
@@ -103,13 +105,15 @@ class GraphLending {
   [[nodiscard]] bool FindPlace(Pool& pool, const PoolLayout& layout);
   void Lend(Pool& pool, const GraphPool& found, const PoolLayout& layout, StreamHandle stream);
   [[nodiscard]] std::vector<GranuleRange> Borrow(const Pool& pool, const PoolPlaces& places);
-  void ReleaseOwned(const Pool& pool);
+  void FindOwn(Pool& pool, const std::vector<Arena::Range>& blocks);
+  // `blocks`: that live in the pool's place, ascending; the device is done with those that did before.
+  void ReleaseOwned(const Pool& pool, const std::vector<Arena::Range>& blocks);
   [[nodiscard]] std::vector<Arena::Range> BlocksIn(const Pool& pool) const;
   [[nodiscard]] Answer MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
   [[nodiscard]] Answer NoteLaunch(const GraphRanges& graph) noexcept;
   [[nodiscard]] Answer CarriedGone(const GraphRanges& graph) const noexcept;
   void TellSurprise(const Pool& pool, bool is_last) const noexcept;
-  [[nodiscard]] DriverStatus OwnBlocks(Pool& pool) noexcept;
+  [[nodiscard]] DriverStatus OwnBlocks(const std::vector<Arena::Range>& blocks) noexcept;
   [[nodiscard]] DriverStatus TakeBack(Pool& pool, State then) noexcept;
 
   const Parts parts_;

@@ -23,7 +23,7 @@ Bytes LargestIdle(const std::vector<Arena::Range>& chunks, const std::vector<Liv
     end = chunk.offset + chunk.bytes;
     for (; block != blocks.end() && block->offset < end; ++block) {
       if (block->offset > from) largest = std::max(largest, block->offset - from);
-      from = block->offset + block->bytes;
+      from = std::max(from, block->offset + block->bytes);
     }
     if (end > from) largest = std::max(largest, end - from);
   }

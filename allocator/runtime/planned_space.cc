@@ -53,7 +53,7 @@ Bytes ReserveBytes(Bytes device_bytes, Bytes arena_bytes, const PlannedSpace::Op
 // Addresses for graphs' pools: the plan's, and as much as the device has for others.
 Bytes BorrowBytes(const DevicePlan& plan, Bytes device_bytes) {
   Bytes bytes = device_bytes;
-  for (const LentPool& pool : plan.lent_pools) bytes += pool.bytes;
+  for (const LentPool& pool : plan.lent_pools) bytes += pool.extent();
   return bytes;
 }
 

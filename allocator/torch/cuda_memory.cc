@@ -29,8 +29,8 @@ thread_local const AllocationHistory::Context* t_emptied_by = nullptr;
 // Trackers of segments are called by this thread.
 thread_local bool t_reports_segments = false;
 
-// Blocks in memory of graphs' pools, which are the native allocator's segments at other addresses: each is shown by
-// itself.
+// Blocks in memory of graphs' pools, which are the native allocator's segments at other addresses, or partly there:
+// each is shown by itself.
 std::vector<LiveBlock> LentBlocksOf(const Arena& arena, std::vector<LiveBlock> live) {
   std::erase_if(live, [&](const LiveBlock& block) {
     return block.offset < arena.borrow_begin() || arena.HolesIn(block.offset, block.bytes).empty();
@@ -239,10 +239,11 @@ void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::Seg
   const AllocationHistory& history = *environment_.history;
   for (const PlannedSpace* const space : runtime_->spaces()) {
     const std::vector<LiveBlock> live = space->engine().LiveBlocks();
-    for (const Arena::Range& run : Runs(space->arena().Chunks())) {
+    const std::vector<LiveBlock> lent = LentBlocksOf(space->arena(), live);
+    for (const Arena::Range& run : Without(Runs(space->arena().Chunks()), lent)) {
       segments.push_back(ArenaSegment(index_, space->arena().base(), run, live, history));
     }
-    for (const LiveBlock& block : LentBlocksOf(space->arena(), live)) {
+    for (const LiveBlock& block : lent) {
       const KnownBlock known{reinterpret_cast<void*>(space->arena().base() + block.offset), block.requested,
                              block.stream};
       segments.push_back(LoneSegment(index_, known, history));

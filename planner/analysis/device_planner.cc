@@ -212,10 +212,11 @@ Bytes DevicePlanner::ExpandableBytes() const {
 // earlier than pools are there, they do not come on top of it.
 Bytes DevicePlanner::HeldOf(const TrialOutcome& outcome) const {
   const GraphNeeds needs = model_->running ? GraphNeeds{} : FindGraphNeeds(traced_, device_);
-  if (needs.graphs.empty()) return outcome.held_bytes();
+  const Bytes arena_and_others = outcome.held_bytes() + timeline_.lending.own_bytes();
+  if (needs.graphs.empty()) return arena_and_others;
   const LendFigures figures = FindLendFigures(traced_, device_, *model_, choice_, needs);
   const Bytes most = model_->pools != nullptr ? figures.held : figures.held_apart;
-  return std::min(outcome.held_bytes(), std::max(RoundUp(most, kMappingUnit), outcome.peak_live_bytes));
+  return std::min(arena_and_others, std::max(RoundUp(most, kMappingUnit), outcome.peak_live_bytes));
 }
 
 // The replay serves from slots alone. What it leaves to upstream (what varies, evaluations, checkpoints) mostly finds

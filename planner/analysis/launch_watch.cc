@@ -30,29 +30,40 @@ std::string PoolText(const LentPool& pool) {
   return absl::StrCat(pool.requests, " requests, layout ", absl::Hex(pool.layout), " of ", pool.bytes, " bytes");
 }
 
+// What of the pool's place has the pool's memory.
+ByteRanges BorrowedOf(const LentPool& pool) {
+  std::vector<ByteRange> own;
+  for (const Slot& range : pool.own) own.push_back({range.offset, range.offset + range.capacity});
+  return Without({{0, pool.bytes}}, Merged(std::move(own)));
+}
+
 absl::StatusOr<std::vector<MovedPool>> FindPools(const LendablePools& pools, const DevicePlan& plan) {
   std::vector<MovedPool> found;
   Offset to = 0;
   for (const LentPool& lent : plan.lent_pools) {
     Offset begin = 0;
-    const std::size_t before = found.size();
+    bool is_traced = false;
     for (const LentPool& pool : pools.pools) {
       if (pool.number == lent.number) {
-        if (pool != lent) {
+        if (pool.requests != lent.requests || pool.layout != lent.layout || pool.bytes != lent.bytes ||
+            pool.first_pieces != lent.first_pieces) {
           return absl::InvalidArgumentError(absl::StrCat("the plan lends another pool ", lent.number,
                                                          " than the trace's: plan ", PoolText(lent), ", trace ",
                                                          PoolText(pool)));
         }
-        found.push_back({{begin, begin + pool.bytes}, to});
+        is_traced = true;
+        for (const ByteRange& range : BorrowedOf(lent)) {
+          found.push_back({{begin + range.begin, begin + range.end}, to + range.begin});
+        }
       }
       begin += pool.bytes;
     }
-    if (found.size() == before) {
+    if (!is_traced) {
       return absl::InvalidArgumentError(
           absl::StrCat("the plan lends pool ", lent.number, ", ", PoolText(lent),
                        "; the trace has no such pool whose bytes and launches are known"));
     }
-    to += lent.bytes;
+    to += lent.extent();
   }
   return found;
 }

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "planner/analysis/lending_space.h"
+
 namespace stalloc::planner {
 namespace {
 
@@ -53,111 +55,55 @@ class Load {
 struct Candidate {
   std::uint32_t script = 0;  // of the period
   std::uint32_t entry = 0;
-  Bytes bytes = 0;
-  Lifetime life;   // in the cycle
-  Tick reach = 0;  // so far launches find it: its end, or one less if it is freed before those that come then
+  LendingSpace::Wanted wanted;
+
+  [[nodiscard]] bool IsAlive(Tick at) const { return wanted.life.begin <= at && at < wanted.life.end; }
 };
 
-// Free bytes of the pools in the time of the cycle.
-class LendingSpace {
- public:
-  explicit LendingSpace(const PoolSchedule& schedule) : schedule_(schedule), marked_(schedule.needed.size()) {
-    for (const ByteRange& range : schedule.lendable) largest_ = std::max(largest_, range.end - range.begin);
-  }
-
-  // The lowest offset where it meets neither a need nor another block; taken.
-  std::optional<Offset> Take(const Candidate& candidate) {
-    if (candidate.bytes > largest_) return std::nullopt;
-    const ByteRanges occupied = Occupied(candidate);
-    auto next = occupied.begin();
-    for (const ByteRange& range : schedule_.lendable) {
-      Offset begin = range.begin;
-      while (next != occupied.end() && next->end <= begin) ++next;
-      for (auto in_way = next; in_way != occupied.end() && in_way->begin < begin + candidate.bytes; ++in_way) {
-        begin = std::max(begin, RoundUp(in_way->end, kBlockAlignment));
-      }
-      if (begin + candidate.bytes > range.end) continue;
-      taken_.push_back({candidate.life, {begin, begin + candidate.bytes}});
-      return begin;
-    }
-    return std::nullopt;
-  }
-
- private:
-  struct Taken {
-    Lifetime life;
-    ByteRange bytes;
-  };
-
-  ByteRanges Occupied(const Candidate& candidate) {
-    std::vector<ByteRange> ranges;
-    for (const Taken& taken : taken_) {
-      if (taken.life.Overlaps(candidate.life)) ranges.push_back(taken.bytes);
-    }
-    const Lifetime life{candidate.life.begin, candidate.reach};
-    marked_.assign(marked_.size(), false);
-    for (const PoolSchedule::Need& need : schedule_.needs) {
-      if (need.life.begin >= candidate.life.end) break;
-      if (marked_[need.bytes] || !need.life.Overlaps(life)) continue;
-      marked_[need.bytes] = true;
-      const ByteRanges& needed = schedule_.needed[need.bytes];
-      ranges.insert(ranges.end(), needed.begin(), needed.end());
-    }
-    return Merged(std::move(ranges));
-  }
-
-  const PoolSchedule& schedule_;
-  std::vector<bool> marked_;  // by needed
-  std::vector<Taken> taken_;
-  Bytes largest_ = 0;
+struct Found {
+  LentRequest request;  // its offset is in the pool's place
+  LendingSpace::Place place;
 };
 
-// For these pools only those that something lies in.
-Lending LendingOf(std::vector<LentRequest> requests, const std::vector<LentPool>& pools) {
-  std::vector<Offset> ends;
-  for (const LentPool& pool : pools) ends.push_back((ends.empty() ? 0 : ends.back()) + pool.bytes);
-  const auto pool_of = [&](const LentRequest& lent) {
-    return static_cast<std::size_t>(std::ranges::upper_bound(ends, lent.offset) - ends.begin());
-  };
-  std::vector<bool> used(pools.size());
-  for (const LentRequest& lent : requests) used[pool_of(lent)] = true;
-  Lending lending;
-  std::vector<Bytes> left_out(pools.size());  // before each
-  Bytes sum = 0;
-  for (std::size_t i = 0; i < pools.size(); ++i) {
-    left_out[i] = sum;
-    if (used[i]) lending.pools.push_back(pools[i]);
-    sum += used[i] ? 0 : pools[i].bytes;
-  }
-  for (LentRequest& lent : requests) lent.offset -= left_out[pool_of(lent)];
-  lending.requests = std::move(requests);
-  return lending;
-}
+struct Choice {
+  std::vector<Found> lent;
+  Bytes held = 0;  // in the cycle, besides the pools
+};
 
 class Chooser {
  public:
-  Chooser(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model, const Timeline& timeline)
-      : schedule_(schedule), device_(device), model_(model), timeline_(timeline), space_(schedule) {}
+  // `owns_early`: a large block gets own memory before smaller ones without it take the space.
+  Chooser(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model, const Timeline& timeline,
+          bool owns_early)
+      : schedule_(schedule),
+        device_(device),
+        model_(model),
+        timeline_(timeline),
+        owns_early_(owns_early),
+        space_(schedule) {}
 
-  Lending Run() {
+  Choice Run() {
     FindCandidates();
     Load load(LoadOfCycle());
     Bytes least = load.most();
+    Bytes own = 0;
     std::size_t useful = 0;
-    std::vector<LentRequest> lent;
+    std::vector<Found> lent;
     for (tries_ = 0; tries_ < kMostTries;) {
-      const std::optional<LentRequest> next = LendAt(load.peak());
+      std::optional<Found> next = LendAt(load.peak());
       if (!next.has_value()) break;
-      lent.push_back(*next);
-      for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) load.Lower(LifeInCopy(*next, copy), next->bytes);
-      if (load.most() >= least) continue;
-      least = load.most();
+      const LentRequest& request = next->request;
+      for (std::uint32_t copy = 0; copy < timeline_.copies; ++copy) {
+        load.Lower(LifeInCopy(request, copy), request.bytes);
+      }
+      own += next->place.own_bytes();
+      lent.push_back(*std::move(next));
+      if (load.most() + own >= least) continue;
+      least = load.most() + own;
       useful = lent.size();
     }
     lent.resize(useful);
-    Lending lending = LendingOf(std::move(lent), schedule_.pools);
-    lending.cycle_bytes = least;
-    return lending;
+    return {std::move(lent), least};
   }
 
  private:
@@ -175,10 +121,11 @@ class Chooser {
         const CycleEntry& entry = model_.scripts[c][e];
         if (!MayBeLent(entry, timeline_.scripts[timeline_.prologue + c].entries[e], stream)) continue;
         const Tick reach = entry.end - (IsFreedBeforeLaunches(c, e) ? 1 : 0);
-        candidates_.push_back({c, e, entry.bytes, {entry.begin, entry.end}, reach});
+        candidates_.push_back({c, e, {entry.bytes, {entry.begin, entry.end}, reach}});
       }
     }
-    std::ranges::stable_sort(candidates_, std::ranges::greater{}, &Candidate::bytes);
+    const auto bytes_of = [](const Candidate& candidate) { return candidate.wanted.bytes; };
+    std::ranges::stable_sort(candidates_, std::ranges::greater{}, bytes_of);
   }
 
   [[nodiscard]] std::uint32_t MostUsedStream() const {
@@ -230,22 +177,50 @@ class Chooser {
     return next != schedule_.moments.end() && *next < end;
   }
 
-  // The largest block of those alive that has a place.
-  std::optional<LentRequest> LendAt(Tick tick) {
+  // The largest block of those alive that has a place; if none has, that which leaves most of its bytes to the pool.
+  std::optional<Found> LendAt(Tick tick) {
     if (tick < timeline_.cycle_begin) return std::nullopt;
     const Tick at = (tick - timeline_.cycle_begin) % model_.length();
-    std::optional<LentRequest> lent;
+    std::optional<Found> lent;
     const auto try_one = [&](const Candidate& candidate) {
-      const bool alive = candidate.life.begin <= at && at < candidate.life.end;
-      if (lent.has_value() || !alive || tries_ >= kMostTries) return false;
+      if (lent.has_value() || !candidate.IsAlive(at) || tries_ >= kMostTries) return false;
       ++tries_;
-      if (const std::optional<Offset> offset = space_.Take(candidate)) {
-        lent = LentRequest{candidate.script, candidate.entry, *offset, candidate.bytes};
+      std::optional<LendingSpace::Place> place;
+      if (!owns_early_) place = space_.Find(candidate.wanted);
+      if (place.has_value()) {
+        lent = Take(candidate, *std::move(place));
+      } else {
+        without_place_.push_back(candidate);
       }
       return true;
     };
     std::erase_if(candidates_, try_one);
+    return lent.has_value() ? lent : LendWithOwnAt(at);
+  }
+
+  std::optional<Found> LendWithOwnAt(Tick at) {
+    std::optional<LendingSpace::Place> best;
+    Bytes most = 0;
+    auto taken = without_place_.end();
+    for (auto candidate = without_place_.begin(); candidate != without_place_.end(); ++candidate) {
+      if (!candidate->IsAlive(at) || candidate->wanted.bytes <= most || own_tries_ == kMostOwnTries) continue;
+      ++own_tries_;
+      std::optional<LendingSpace::Place> place = space_.FindWithOwn(candidate->wanted);
+      if (!place.has_value() || candidate->wanted.bytes <= most + place->own_bytes()) continue;
+      most = candidate->wanted.bytes - place->own_bytes();
+      best = std::move(place);
+      taken = candidate;
+    }
+    if (!best.has_value()) return std::nullopt;
+    Found lent = Take(*taken, *std::move(best));
+    without_place_.erase(taken);
     return lent;
+  }
+
+  Found Take(const Candidate& candidate, LendingSpace::Place place) {
+    space_.Take(candidate.wanted, place);
+    const LentRequest request{candidate.script, candidate.entry, place.offset, candidate.wanted.bytes};
+    return {request, std::move(place)};
   }
 
   [[nodiscard]] Lifetime LifeInCopy(const LentRequest& lent, std::uint32_t copy) const {
@@ -258,9 +233,12 @@ class Chooser {
   const DeviceTrace& device_;
   const SteadyModel& model_;
   const Timeline& timeline_;
+  const bool owns_early_;
   LendingSpace space_;
   std::vector<Candidate> candidates_;  // not tried, largest first
+  std::vector<Candidate> without_place_;
   std::size_t tries_ = 0;
+  std::size_t own_tries_ = 0;
 };
 
 // Blocks that are marked are gone.
@@ -279,12 +257,40 @@ void RemoveBlocks(const std::vector<bool>& gone, Timeline* timeline) {
   RenumberBlocks(numbers, timeline);
 }
 
+// For these pools only those that something lies in.
+Lending LendingOf(const Choice& choice, const std::vector<LentPool>& pools) {
+  std::vector<bool> used(pools.size());
+  std::vector<std::vector<ByteRange>> own(pools.size());
+  for (const auto& [request, place] : choice.lent) {
+    used[place.pool] = true;
+    own[place.pool].insert(own[place.pool].end(), place.own.begin(), place.own.end());
+  }
+  Lending lending;
+  lending.cycle_bytes = choice.held;
+  std::vector<Offset> begins(pools.size());
+  Offset begin = 0;
+  for (std::size_t i = 0; i < pools.size(); ++i) {
+    begins[i] = begin;
+    if (!used[i]) continue;
+    LentPool& pool = lending.pools.emplace_back(pools[i]);
+    for (const ByteRange& range : Merged(own[i])) pool.own.push_back({range.begin, range.end - range.begin});
+    begin += pool.extent();
+  }
+  for (const auto& [request, place] : choice.lent) {
+    lending.requests.push_back(request);
+    lending.requests.back().offset += begins[place.pool];
+  }
+  return lending;
+}
+
 }  // namespace
 
 Lending ChooseLent(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model,
                    const Timeline& timeline) {
   if (schedule.empty()) return {};
-  return Chooser(schedule, device, model, timeline).Run();
+  Choice late = Chooser(schedule, device, model, timeline, /*owns_early=*/false).Run();
+  Choice early = Chooser(schedule, device, model, timeline, /*owns_early=*/true).Run();
+  return LendingOf(early.held < late.held ? std::move(early) : std::move(late), schedule.pools);
 }
 
 void Lend(Lending lending, Timeline* timeline) {

@@ -1,6 +1,7 @@
 // Which requests of the cycle lie in graphs' pools instead of the arena: those whose blocks make the cycle's peak, as
 // far as a place is free there for all their life. Each is taken out of the load, which then has its peak elsewhere;
-// what does not lower the load at last stays in the arena.
+// what does not lower the load at last, with own memory in the pools' places, stays in the arena. There is own memory
+// for blocks that make the peak and fit nowhere (lending_space.h).
 //
 //   pool ^   [need of A]      [B   ]              blocks end before a launch begins that needs their bytes, and begin
 //        |   [       ]  lent  [    ]  lent        after it
@@ -24,6 +25,7 @@ inline constexpr Bytes kLeastLent = Bytes{256} << 10;
 
 // `timeline` has all blocks and no turns; `model` is its model. At most kMostTries blocks are tried: O(blocks * tries).
 inline constexpr std::size_t kMostTries = 1u << 14;
+inline constexpr std::size_t kMostOwnTries = 128;  // of these with own memory
 [[nodiscard]] Lending ChooseLent(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model,
                                  const Timeline& timeline);
 

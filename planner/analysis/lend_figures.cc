@@ -81,7 +81,7 @@ class FiguresFinder {
   [[nodiscard]] MostHeld MostHeldOf(const Timeline& timeline) const {
     std::vector<Bytes> held = LoadByTick(timeline.problem, timeline.end);
     for (auto tick = static_cast<std::size_t>(CapturedTick(timeline)); tick < held.size(); ++tick) {
-      held[tick] += found_.pools;
+      held[tick] += found_.pools + timeline.lending.own_bytes();
     }
     const auto cycle = held.begin() + timeline.cycle_begin;
     const auto most = std::max_element(cycle, held.end());

@@ -19,7 +19,7 @@ PoolChoice ChoosePools(const TracedRank& traced, const DeviceTrace& device, cons
   const auto cycle_bytes = [&](const PoolChoice& pools) {
     return ChooseLent(pools.schedule, device, model, timeline).cycle_bytes;
   };
-  return cycle_bytes(gathered) < cycle_bytes(in_order) ? gathered : in_order;
+  return cycle_bytes(gathered) <= cycle_bytes(in_order) ? gathered : in_order;
 }
 
 }  // namespace stalloc::planner

@@ -1,5 +1,5 @@
 // Graphs' pools for a plan's requests: in the order of their layouts, or with lendable pieces gathered (LentPool),
-// whichever lets the cycle hold less. Pure.
+// whichever lets the cycle hold less. If both do, gathered: large blocks that no plan has find a place, too. Pure.
 #pragma once
 
 #include "planner/analysis/lendable_pools.h"

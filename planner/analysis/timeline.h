@@ -48,12 +48,19 @@ struct TimelineScript {
 struct LentRequest {
   std::uint32_t script = 0;  // of the period
   std::uint32_t entry = 0;
-  Offset offset = 0;  // in the pools' layouts
+  Offset offset = 0;  // in the pools' places
   Bytes bytes = 0;
 };
 
 struct Lending {
-  std::vector<LentPool> pools;  // their layouts lie one after the other, in this order
+  std::vector<LentPool> pools;  // their places (LentPool::extent) lie one after the other, in this order
+
+  // Memory that is held for them besides the pools.
+  [[nodiscard]] Bytes own_bytes() const {
+    Bytes sum = 0;
+    for (const LentPool& pool : pools) sum += pool.own_bytes();
+    return sum;
+  }
   std::vector<LentRequest> requests;
   Bytes cycle_bytes = 0;  // the greatest load of the cycle without them
 };

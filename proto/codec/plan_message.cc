@@ -234,7 +234,7 @@ LentPool ParseLentPool(pbf_reader message) {
   LentPool pool;
   Fixed64 layout;
   ReadFields(message, Field(1, pool.number), Field(2, pool.requests), Field(3, layout), Field(4, pool.bytes),
-             Field(5, pool.first_pieces));
+             Field(5, pool.first_pieces), Field(6, pool.own, ParseSlot));
   pool.layout = layout.value;
   return pool;
 }

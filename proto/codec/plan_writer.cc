@@ -43,6 +43,7 @@ void ToMessage(const LentPool& pool, proto::LentPool* message) {
   message->set_layout(pool.layout);
   message->set_bytes(pool.bytes);
   message->mutable_first_pieces()->Assign(pool.first_pieces.begin(), pool.first_pieces.end());
+  for (const Slot& range : pool.own) ToMessage(range, message->add_own());
 }
 
 void ToMessage(const StreamEdge& edge, proto::StreamEdge* message) {

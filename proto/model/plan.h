@@ -1,6 +1,7 @@
 // Value types of a plan. Meaning of the fields: proto/plan.proto.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,15 +51,28 @@ struct StreamEdge {
 
 // A graphs' pool, whose bytes that no launch needs serve eager requests meanwhile.
 struct LentPool {
+  static constexpr Bytes kOwnUnit = Bytes{2} << 20;  // devices map memory in such units
+
   std::uint32_t number = 0;    // PoolPlusOne of the trace
   std::uint32_t requests = 0;  // of the pool that its layout is of
   std::uint64_t layout = 0;    // PoolLayout::hash
   Bytes bytes = 0;             // PoolLayout::bytes
   // Pieces of PoolLayout::kExtentUnit, by their number in the layout, that lie before all others; these keep their
   // order. Empty: all lie as in the layout.
-  std::vector<std::uint32_t> first_pieces;
+  std::vector<std::uint32_t> first_pieces = {};
+  // What has memory of the arena's own instead of the pool's, so that a block may lie partly in either: ascending,
+  // apart. The last one may reach beyond the layout.
+  std::vector<Slot> own = {};
 
-  bool operator==(const LentPool&) const = default;
+  // With that.
+  [[nodiscard]] Bytes extent() const {
+    return own.empty() ? bytes : std::max(bytes, own.back().offset + own.back().capacity);
+  }
+  [[nodiscard]] Bytes own_bytes() const {
+    Bytes sum = 0;
+    for (const Slot& range : own) sum += range.capacity;
+    return sum;
+  }
 };
 
 struct Predicted {
@@ -74,8 +88,8 @@ struct DevicePlan {
   DeviceIndex device = 0;
   Bytes arena_bytes = 0;
   std::vector<Slot> slots;
-  std::vector<LentPool> lent_pools;  // their layouts lie one after the other, in this order
-  std::vector<Slot> lent_slots;      // offsets into these layouts
+  std::vector<LentPool> lent_pools;  // their extents lie one after the other, in this order
+  std::vector<Slot> lent_slots;      // offsets into these
   std::vector<Script> prologue;
   std::vector<Script> cycle;
   std::uint32_t turns = 1;  // the cycle is so many copies of the same scripts, which differ in their slots only

@@ -15,6 +15,7 @@ using std::to_string;
 
 Error Violation(const std::string& where, const std::string& rule) { return Error{"plan, " + where + ": " + rule}; }
 
+constexpr Bytes kOwnUnit = LentPool::kOwnUnit;
 constexpr Bytes kMostLentBytes = Bytes{1} << 48;  // no device has more; sums of them stay in range
 
 bool Aligned(Bytes value) { return value % kBlockAlignment == 0; }
@@ -121,8 +122,9 @@ class DeviceCheck {
         return Violation(where, "expected a positive multiple of 512 bytes, at most " +
                                     to_string(kMostLentBytes - bytes) + ", found " + to_string(pool.bytes));
       }
-      bytes += pool.bytes;
       if (auto error = CheckFirstPieces(pool, where)) return error;
+      if (auto rule = BrokenOwnRule(pool, kMostLentBytes - bytes)) return Violation(where, *rule);
+      bytes += pool.extent();
     }
     if (plan_.lent_slots.size() >= kNoSlot) {
       return Violation(device_, "too many lent slots: " + to_string(plan_.lent_slots.size()));
@@ -131,6 +133,22 @@ class DeviceCheck {
       if (auto error = CheckSlotIn(plan_.lent_slots[i], "lent slot " + to_string(i), bytes, "the lent pools' ")) {
         return error;
       }
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] static std::optional<std::string> BrokenOwnRule(const LentPool& pool, Bytes most) {
+    Offset end = 0;  // of the one before
+    for (const Slot& own : pool.own) {
+      const bool fits = own.capacity > 0 && own.offset % kOwnUnit == 0 && own.capacity % kOwnUnit == 0 &&
+                        own.offset >= end && own.offset <= pool.bytes && own.offset <= most &&
+                        own.capacity <= most - own.offset;
+      if (!fits) {
+        return "expected own bytes in multiples of " + to_string(kOwnUnit) + " that begin in [" + to_string(end) +
+               ", " + to_string(pool.bytes) + "], found offset " + to_string(own.offset) + " and capacity " +
+               to_string(own.capacity);
+      }
+      end = own.offset + own.capacity;
     }
     return std::nullopt;
   }

@@ -49,6 +49,14 @@ TEST(LendFiguresTest, WhatLiesInThePoolIsSaved) {
   EXPECT_EQ(found.limit, LendLimit::kLaunch);
 }
 
+TEST(LendFiguresTest, OwnMemoryInThePoolsPlaceIsHeld) {
+  const LendFigures found = FiguresOf("+w=4M C0 +d=60M!1^0 -d C0-", "I R0 +t=40M +u=40M -t -u");
+  EXPECT_EQ(found.held_apart, (60 + 84) * kFigureUnit);
+  EXPECT_EQ(found.held, (60 + 20 + 4) * kFigureUnit);
+  EXPECT_EQ(found.cycle_saves(), 60 * kFigureUnit);
+  EXPECT_EQ(found.requests, 2u);
+}
+
 TEST(LendFiguresTest, NothingIsSavedWhereThePeakIsInALaunch) {
   const LendFigures found = FiguresOf(kDeadGraph, "I +b=9M R0 -b +t=6M -t");
   EXPECT_EQ(found.saves(), 0u);

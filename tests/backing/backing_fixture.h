@@ -60,12 +60,12 @@ class BackingTest : public ::testing::Test {
     plan.predicted.peak_live_bytes = kHeight;
     plan.predicted.expandable_bytes = expandable_;
     DriverStatus status;
-    arena_ = Arena::Create(*driver_, 16 * kHeight, &status, ChunkBytesOf(plan));
+    arena_ = Arena::Create(*driver_, 16 * kHeight, &status, ChunkBytesOf(plan), borrow_);
     ASSERT_NE(arena_, nullptr);
     ASSERT_TRUE(MapPlan(*arena_, plan).ok());
     engine_ = std::make_unique<PlanEngine>(
         plan, reinterpret_cast<void*>(arena_->base()), fence,
-        DynamicSpaceOptions{.limit_bytes = arena_->reserved_bytes(), .mapped_bytes = kHeight});
+        DynamicSpaceOptions{.limit_bytes = arena_->borrow_begin(), .mapped_bytes = kHeight});
     chunks_ = std::make_unique<IdleChunks>(*driver_, fence, *arena_, *engine_, plan, keep_free_);
     Iteration();
   }
@@ -133,6 +133,7 @@ class BackingTest : public ::testing::Test {
   std::array<void*, kSlots> blocks_{};  // by slot
   std::size_t next_ = 0;
   int iteration_ = 0;
+  Bytes borrow_ = 0;                            // addresses for other allocators' memory
   Bytes expandable_ = 2 * kHeight;              // held by PyTorch for the traced run
   Bytes keep_free_ = FreeMemory::kDefaultKeep;  // more than the device has: it is full
 };

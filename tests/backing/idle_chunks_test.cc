@@ -334,6 +334,47 @@ TEST_F(IdleChunksTest, ALimitIsForWhatIsMappedAndNotForWhatMoves) {
   chunks_->SetListener(nullptr);
 }
 
+TEST_F(IdleChunksTest, OwnMemoryAmidBorrowedIsMappedWhenItIsNeededAndGoesBack) {
+  borrow_ = 4 * kPage;
+  Start();
+  const Arena::Range own{arena_->borrow_begin() + kPage, 2 * kPage};
+  const auto back = [&](Offset at, Bytes bytes) {
+    return chunks_->EnsureBacked(own.offset + at, bytes, /*now=*/0, kAllowed);
+  };
+  const auto is_withdrawn = [&](Offset at, Bytes bytes) {
+    const bool was = !engine_->WithdrawUnderBlocks(own.offset + at, bytes);
+    if (!was) engine_->Restore(own.offset + at, bytes);
+    return was;
+  };
+  ASSERT_TRUE(chunks_->WithdrawOwned(own));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight);
+  EXPECT_TRUE(is_withdrawn(0, kPage));
+  EXPECT_TRUE(back(512, 512));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + kPage) << "the whole chunk, and no more";
+  EXPECT_FALSE(is_withdrawn(0, kPage));
+  EXPECT_TRUE(is_withdrawn(kPage, 512));
+
+  Limit limit(*arena_, kHeight + kPage);
+  chunks_->SetListener(&limit);
+  EXPECT_FALSE(back(0, 2 * kPage));
+  EXPECT_EQ(limit.begun, 0);
+  EXPECT_FALSE(is_withdrawn(0, kPage));
+  EXPECT_TRUE(is_withdrawn(kPage, kPage));
+  chunks_->SetListener(nullptr);
+  faulty_->FailCall(0);
+  EXPECT_FALSE(back(0, 2 * kPage));
+  faulty_->FailNothing();
+  EXPECT_TRUE(back(0, 2 * kPage));
+  EXPECT_EQ(arena_->mapped_bytes(), kHeight + 2 * kPage);
+
+  EXPECT_EQ(chunks_->GiveBack(), kHeight + 2 * kPage);
+  EXPECT_TRUE(is_withdrawn(0, kPage) && is_withdrawn(kPage, kPage));
+  EXPECT_TRUE(back(kPage, kPage));
+  ASSERT_TRUE(chunks_->WithdrawOwned(own)) << "again, of which a part is mapped";
+  EXPECT_TRUE(is_withdrawn(0, kPage));
+  EXPECT_FALSE(is_withdrawn(kPage, kPage));
+}
+
 // Whichever call of the driver fails, alone or with all that follow, no block's bytes are lost and nothing is handed
 // out that is not backed: all slots are written to afterwards.
 TEST_F(IdleChunksTest, ADriverThatRefusesCallsCostsMemoryAndNeverData) {

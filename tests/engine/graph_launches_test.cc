@@ -112,6 +112,22 @@ TEST_F(GraphLaunchesTest, ABlockIsInTheWayOfALaunchThatNeedsItsBytes) {
   EXPECT_EQ(Run(all_), Launch::kReady);
 }
 
+TEST_F(GraphLaunchesTest, NothingIsPlacedWhereOwnMemoryIsWithdrawn) {
+  Open();
+  ASSERT_EQ(Run(all_), Launch::kReady);
+  ASSERT_TRUE(engine_.Withdraw(kLentBegin + 2 * kBlock, kBlock));
+  for (const bool is_backed : {false, true}) {
+    const auto first = engine_.Allocate(kBlock, kEager);
+    EXPECT_EQ(first.pointer, PlaceAt(0));
+    const auto second = engine_.Allocate(2 * kBlock, kEager);
+    EXPECT_EQ(second.pointer == PlaceAt(kBlock), is_backed);
+    engine_.Free(first.pointer);
+    if (second.pointer != nullptr) engine_.Free(second.pointer);
+    engine_.Restore(kLentBegin + 2 * kBlock, kBlock);
+    engine_.OnMark(MarkOf(MarkKind::kIteration));
+  }
+}
+
 // A block of the slot's size lives at launches elsewhere; those in the slot do not.
 TEST_F(GraphLaunchesTest, SizesThatLastElsewhereKeepNoSlotFromItsRequest) {
   constexpr Bytes kLarge = 2048 * kBlockAlignment;

@@ -162,6 +162,7 @@ TEST(PlanCodecTest, TheColumnOfLentSlotsIsThereWhereAnEntryHasOne) {
   EXPECT_EQ(written.lent_pools(0).layout(), 0xfedcba9876543210u);
   ASSERT_EQ(written.lent_pools(0).first_pieces_size(), 1);
   EXPECT_EQ(written.lent_pools(0).first_pieces(0), 2u);
+  EXPECT_EQ(written.lent_pools(0).own_size(), 0);
   const Result<Plan> read = ParsePlan(EncodePlan(plan), "p.plan");
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_TRUE(read.value() == plan);

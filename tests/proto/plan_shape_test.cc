@@ -38,6 +38,8 @@ Plan SmallPlan() {
   return plan;
 }
 
+constexpr Bytes kOwn = LentPool::kOwnUnit;
+
 struct Case {
   const char* name;
   std::function<void(DevicePlan*)> damage;
@@ -110,6 +112,43 @@ INSTANTIATE_TEST_SUITE_P(
              },
              "lent pool 0: piece 1 is listed twice"},
         Case{"LentPoolsTooLarge", [](DevicePlan* d) { d->lent_pools[1].bytes = ~Bytes{511}; }, "lent pool 1: expected"},
+        Case{"OwnOffset",
+             [](DevicePlan* d) {
+               d->lent_pools[0].own = {{512, kOwn}};
+             },
+             "lent pool 0: expected own bytes in multiples of 2097152 that begin in [0, 2048], found offset 512 and "},
+        Case{"OwnNothing",
+             [](DevicePlan* d) {
+               d->lent_pools[0].own = {{0, 0}};
+             },
+             "found offset 0 and capacity 0"},
+        Case{"OwnCapacity",
+             [](DevicePlan* d) {
+               d->lent_pools[0].own = {{0, kOwn + 512}};
+             },
+             "and capacity 2097664"},
+        Case{"OwnTooLarge",
+             [](DevicePlan* d) {
+               d->lent_pools[0].own = {{0, ~(kOwn - 1)}};
+             },
+             "expected own bytes"},
+        Case{"OwnOverlaps",
+             [](DevicePlan* d) {
+               d->lent_pools[1].bytes = 4 * kOwn;
+               d->lent_pools[1].own = {{0, 2 * kOwn}, {kOwn, kOwn}};
+             },
+             "that begin in [4194304, 8388608], found offset 2097152 and capacity 2097152"},
+        Case{"OwnApart",
+             [](DevicePlan* d) {
+               d->lent_pools[0].own = {{kOwn, kOwn}};
+             },
+             "found offset 2097152 and"},
+        Case{"LentSlotBeyondOwn",
+             [](DevicePlan* d) {
+               d->lent_pools[1].own = {{0, kOwn}};
+               d->lent_slots[0] = {2048 + kOwn - 512, 1024};
+             },
+             "reach beyond the lent pools' 2099200 bytes"},
         Case{"EntryLentSlot", [](DevicePlan* d) { d->cycle[0].entries[1].lent_slot = 1; }, "lent slot 1 of 1"},
         Case{"EntryTooBigToBeLent",
              [](DevicePlan* d) {
@@ -141,6 +180,19 @@ TEST(PlanShapeWholeTest, PlanThatListsNoStreamsKnowsTheDefaultOne) {
   plan.devices[0].streams.clear();
   plan.devices[0].stream_edges.clear();
   EXPECT_TRUE(CheckPlanShape(plan).ok());
+}
+
+TEST(PlanShapeWholeTest, ALentSlotMayLieInOwnBytes) {
+  Plan plan = SmallPlan();
+  DevicePlan& device = plan.devices[0];
+  device.lent_pools[0].bytes = 2 * kOwn;
+  device.lent_pools[0].own = {{0, kOwn}, {2 * kOwn, kOwn}};
+  EXPECT_EQ(device.lent_pools[0].extent(), 3 * kOwn);
+  EXPECT_EQ(device.lent_pools[0].own_bytes(), 2 * kOwn);
+  device.lent_slots[0] = {kOwn, 2 * kOwn + 1024};
+  EXPECT_TRUE(CheckPlanShape(plan).ok()) << CheckPlanShape(plan).error();
+  device.lent_slots[0].capacity += 512;
+  EXPECT_FALSE(CheckPlanShape(plan).ok());
 }
 
 TEST(PlanShapeWholeTest, RandomPlansPass) {

@@ -18,6 +18,10 @@ inline bool operator==(const Entry& a, const Entry& b) {
          a.slot == b.slot && a.entry_class == b.entry_class && a.expected_life == b.expected_life &&
          a.lent_slot == b.lent_slot;
 }
+inline bool operator==(const LentPool& a, const LentPool& b) {
+  return a.number == b.number && a.requests == b.requests && a.layout == b.layout && a.bytes == b.bytes &&
+         a.first_pieces == b.first_pieces && a.own == b.own;
+}
 inline bool operator==(const Phase& a, const Phase& b) { return a.mark == b.mark && a.first_entry == b.first_entry; }
 inline bool operator==(const Script& a, const Script& b) { return a.phases == b.phases && a.entries == b.entries; }
 inline bool operator==(const StreamEdge& a, const StreamEdge& b) {
@@ -187,9 +191,14 @@ class RandomFormats {
     for (std::uint32_t i = static_cast<std::uint32_t>(Below(3)); i > 0; --i) {
       const auto requests = static_cast<std::uint32_t>(1 + Below(1u << 20));
       LentPool& pool = device.lent_pools.emplace_back();
-      pool = {.number = i, .requests = requests, .layout = Number(), .bytes = Bytes{4} << 30, .first_pieces = {}};
+      pool = {.number = i, .requests = requests, .layout = Number(), .bytes = Bytes{4} << 30};
       for (std::uint32_t piece = 0; piece < 200; piece += 1 + static_cast<std::uint32_t>(Below(100))) {
         pool.first_pieces.push_back(piece);
+      }
+      for (Offset at = 0; Below(2) == 0 && at <= Bytes{4} << 30;) {
+        const Bytes own = (1 + Below(1u << 9)) * LentPool::kOwnUnit;
+        pool.own.push_back({at, own});
+        at += own + Below(1u << 9) * LentPool::kOwnUnit;
       }
     }
     for (std::uint64_t i = device.lent_pools.empty() ? 0 : Below(20); i > 0; --i) {

@@ -56,8 +56,8 @@ TEST_F(GraphRunTest, EvaluationsLieInThePoolOfTheCapturedStep) {
   for (const Bytes keep_free : {kFullCard, FreeMemory::kDefaultKeep}) {
     const GraphRun run = Replay(/*lends=*/true, keep_free);
     Print(run);
-    EXPECT_GT(Efficiency(run), 0.86);
-    EXPECT_EQ(run.stats.graphs.hits, 21u) << "three of each evaluation";
+    EXPECT_GT(Efficiency(run), 0.91);
+    EXPECT_EQ(run.stats.graphs.hits, 35u) << "five of each evaluation";
     EXPECT_EQ(run.stats.graphs.surprises, 0u);
     EXPECT_EQ(run.refused, 0u);
     EXPECT_EQ(run.stats.dynamic_hits, 0u) << "all is planned";

@@ -4,6 +4,8 @@
 //   pool      |= dead of A =|= carried A -> B =|= kept =|        captures A, B in this order
 //   launches  A writes its dead block, reads it, writes the carried one; B reads that, and writes its own dead block,
 //             which lies where A's does; each reads the kept block, which the program writes
+//
+// With Options::own the dead block comes last.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,6 +24,7 @@
 #include "tests/runtime/fake_upstream.h"
 #include "tests/runtime/log_capture.h"
 #include "tests/runtime/plan_builder.h"
+#include "tests/runtime/queued_copies.h"
 #include "tests/runtime/queued_device.h"
 
 namespace stalloc {
@@ -40,6 +43,9 @@ class GraphProgram {
   static constexpr GraphId kA = 1;
   static constexpr GraphId kB = 2;
 
+  // Memory of the arena's own: after the layout, where the dead block lies at its end; or instead of the first unit of
+  // two, where all other blocks lie and the dead block begins.
+  enum class Own : std::uint8_t { kNone, kAfter, kInstead };
   struct Options {
     std::uint64_t seed = 1;
     QueuedDevice::Habits habits = {};
@@ -48,15 +54,31 @@ class GraphProgram {
     std::uint64_t layout_off = 0;    // the plan's hash is wrong by that
     std::uint32_t requests_off = 0;  // its number of the pool's requests likewise
     bool poisons = false;            // STALLOC_GRAPHS=poison
-    bool gathers = false;            // what is kept lies in a segment of its own, which the plan places after the other
+    Own own = Own::kNone;            // of the plan
+    Bytes unmapped = 0;              // with kAfter: of the layout's end; the dead block's kernels leave it alone
+    bool gathers = false;            // what is kept lies in a segment of its own, which the plan places after the other;
+                                     // REQUIRES: kNone
   };
+  // With kAfter and kInstead there is another request of an iteration, the first. kAfter: its slot has kHalfInPool of
+  // the dead bytes, and own memory.
+  static constexpr Bytes kHalfInPool = Bytes{1} << 20;
+  static constexpr Bytes kHalf = Bytes{4} << 20;
+  static constexpr Bytes kOwn = 2 * kGranularity;  // more than it needs of that
   explicit GraphProgram(const Options& options)
       : host_(HostDriver::Create({.capacity = options.capacity, .granularity = kGranularity})),
-        device_(std::make_unique<QueuedDevice>(*host_, options.seed, options.habits)) {
+        device_(std::make_unique<QueuedDevice>(*host_, options.seed, options.habits)),
+        copies_(std::make_unique<QueuedCopies>(*device_)),
+        mapped_(options.own == Own::kNone    ? kPool
+                : options.own == Own::kAfter ? PoolLayout::kExtentUnit - options.unmapped
+                                             : 2 * PoolLayout::kExtentUnit),
+        dead_at_(options.own == Own::kNone    ? 0
+                 : options.own == Own::kAfter ? PoolLayout::kExtentUnit - kDead
+                                              : PoolLayout::kExtentUnit - kHalfInPool),
+        carried_at_(options.own == Own::kNone ? kDead : 0),
+        kept_at_(options.gathers ? kFarAway : carried_at_ + kCarried) {
     EXPECT_TRUE(device_->Reserve(kFarAway + PoolLayout::kExtentUnit, &pool_).ok());
-    for (Bytes at = 0; at < kPool; at += kGranularity) MapPool(pool_ + at);
-    kept_ = options.gathers ? pool_ + kFarAway : pool_ + kDead + kCarried;
-    if (options.gathers) MapPool(kept_);
+    for (Bytes at = 0; at < mapped_; at += kGranularity) MapPool(pool_ + at);
+    if (options.gathers) MapPool(kept());
     plan_ = MakePlan(options);
     runtime_ = std::make_unique<DeviceRuntime>(DeviceRuntime::Parts{.device = kCpuDevice,
                                                                     .upstream = &upstream_,
@@ -64,6 +86,7 @@ class GraphProgram {
                                                                     .fence = device_.get(),
                                                                     .plan = &plan_,
                                                                     .dynamic = true,
+                                                                    .copies = copies_.get(),
                                                                     .graphs = &pools_,
                                                                     .poisons_graphs = options.poisons});
     CaptureAll(options.carries);
@@ -115,9 +138,10 @@ class GraphProgram {
   }
 
   // In the pool.
-  [[nodiscard]] Address dead() const { return pool_; }
-  [[nodiscard]] Address carried() const { return pool_ + kDead; }
-  [[nodiscard]] Address kept() const { return kept_; }
+  [[nodiscard]] Address dead() const { return pool_ + dead_at_; }
+  [[nodiscard]] Address carried() const { return pool_ + carried_at_; }
+  [[nodiscard]] Address kept() const { return pool_ + kept_at_; }
+  [[nodiscard]] Bytes mapped() const { return mapped_; }
   // Of the bytes that lie there once the device is done, those that are 0xff.
   [[nodiscard]] Bytes FilledAt(Address address, Bytes bytes) {
     EXPECT_TRUE(device_->Synchronize().ok());
@@ -154,11 +178,17 @@ class GraphProgram {
     plan.lent_pools = {{.number = kNumber,
                         .requests = static_cast<std::uint32_t>(Requests().size()) + options.requests_off,
                         .layout = layout.hash() + options.layout_off,
-                        .bytes = layout.bytes(),
-                        .first_pieces = {}}};
+                        .bytes = layout.bytes()}};
     if (options.gathers) plan.lent_pools[0].first_pieces = {1};
     plan.lent_slots = {{*layout.OffsetOf(dead()) - moved, kDead}, {*layout.OffsetOf(carried()) - moved, kCarried}};
-    for (std::uint32_t i = 0; i < 2; ++i) {
+    if (options.own == Own::kAfter) {
+      plan.lent_slots.insert(plan.lent_slots.begin(), {layout.bytes() - kHalfInPool, kHalf});
+      plan.lent_pools[0].own = {{layout.bytes(), kOwn}};
+    } else if (options.own == Own::kInstead) {
+      plan.lent_slots.insert(plan.lent_slots.begin(), {PoolLayout::kExtentUnit - kHalf, kHalf});
+      plan.lent_pools[0].own = {{0, PoolLayout::kExtentUnit}};
+    }
+    for (std::uint32_t i = 0; i < plan.lent_slots.size(); ++i) {
       Entry entry;
       entry.bytes = entry.min_bytes = entry.max_bytes = plan.lent_slots[i].capacity;
       entry.expected_life = 1;
@@ -186,17 +216,19 @@ class GraphProgram {
     pool().Closes();
   }
 
+  [[nodiscard]] Bytes DeadMapped() const { return std::min(kDead, mapped_ - dead_at_); }
+
   void RunA(StreamHandle stream) {
     Read(stream, kept(), kKept, &kept_key_);
-    Overwrite(stream, dead(), kDead, &dead_key_);
-    Read(stream, dead(), kDead, &dead_key_);
+    Overwrite(stream, dead(), DeadMapped(), &dead_key_);
+    Read(stream, dead(), DeadMapped(), &dead_key_);
     Overwrite(stream, carried(), kCarried, &carried_key_);
   }
   void RunB(StreamHandle stream) {
     Read(stream, kept(), kKept, &kept_key_);
     Read(stream, carried(), kCarried, &carried_key_);
-    Overwrite(stream, dead(), kDead, &dead_key_);
-    Read(stream, dead(), kDead, &dead_key_);
+    Overwrite(stream, dead(), DeadMapped(), &dead_key_);
+    Read(stream, dead(), DeadMapped(), &dead_key_);
   }
   // A kernel that does not look at what was there.
   void Overwrite(StreamHandle stream, Address address, Bytes bytes, std::uint64_t* key) {
@@ -216,8 +248,12 @@ class GraphProgram {
   FakeUpstream upstream_;
   std::unique_ptr<HostDriver> host_;
   std::unique_ptr<QueuedDevice> device_;
-  Address pool_ = 0;  // as the native allocator has it
-  Address kept_ = 0;
+  std::unique_ptr<QueuedCopies> copies_;
+  const Bytes mapped_;   // of the pool
+  const Bytes dead_at_;  // in it
+  const Bytes carried_at_;
+  const Bytes kept_at_;
+  Address pool_ = 0;                                        // as the native allocator has it
   std::vector<std::pair<Address, PhysicalHandle>> memory_;  // the pool's
   GraphPools pools_;
   DevicePlan plan_;

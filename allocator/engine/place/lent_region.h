@@ -42,7 +42,7 @@ class LentRegion {
   LentRegion(const std::vector<LentPool>& pools, Granules begin, Granules end) : begin_(begin), end_(end) {
     pools_.reserve(kMostPools);
     if (begin == end) return;
-    for (const LentPool& pool : pools) (void)Add(WholeGranules(pool.bytes));
+    for (const LentPool& pool : pools) (void)Add(WholeGranules(pool.extent()));
     (void)closed_.Add(begin, end);
   }
 
