@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -10,6 +11,33 @@
 
 namespace stalloc::planner {
 namespace {
+
+// Bytes of a pool that blocks have: those that several share count once.
+class Coverage {
+ public:
+  void Add(std::uint64_t begin, Bytes bytes) { Change(begin, bytes, 1); }
+  void Remove(std::uint64_t begin, Bytes bytes) { Change(begin, bytes, -1); }
+  [[nodiscard]] Bytes bytes() const { return bytes_; }
+
+ private:
+  std::map<std::uint64_t, int>::iterator CutAt(std::uint64_t address) {
+    const auto after = blocks_.upper_bound(address);
+    return blocks_.try_emplace(after, address, after != blocks_.begin() ? std::prev(after)->second : 0);
+  }
+  void Change(std::uint64_t begin, Bytes bytes, int blocks) {
+    const auto last = CutAt(begin + bytes);
+    for (auto part = CutAt(begin); part != last; ++part) {
+      const bool was_covered = part->second > 0;
+      part->second += blocks;
+      const Bytes length = std::next(part)->first - part->first;
+      if (part->second > 0 && !was_covered) bytes_ += length;
+      if (part->second == 0 && was_covered) bytes_ -= length;
+    }
+  }
+
+  std::map<std::uint64_t, int> blocks_;  // from this address to the next: so many
+  Bytes bytes_ = 0;
+};
 
 class NeedsFinder {
  public:
@@ -30,9 +58,11 @@ class NeedsFinder {
   struct Pool {
     Bytes live = 0;  // as PyTorch counts
     Bytes most = 0;
-    Bytes kept = 0;
-    Bytes waiting = 0;  // carried, and its graph was launched
-    [[nodiscard]] Bytes Needs(Bytes launch) const { return std::min(most, kept + waiting + launch); }
+    // Kept, or carried while its graph was launched: where the address is known, and where it is not.
+    Coverage needed;
+    Bytes needed_elsewhere = 0;
+
+    [[nodiscard]] Bytes Needs(Bytes launch) const { return std::min(most, needed.bytes() + needed_elsewhere + launch); }
   };
 
   void TakeCapture(const GraphCapture& capture) {
@@ -119,7 +149,7 @@ class NeedsFinder {
       Pool& pool = pools_[number];
       change(pool.live);
       pool.most = std::max(pool.most, pool.live);
-      if (!step.is_free && captures_.kinds[step.allocation] == CapturedKind::kKept) pool.kept += bytes;
+      if (!step.is_free && captures_.kinds[step.allocation] == CapturedKind::kKept) SetNeeded(step.allocation, true);
       if (!step.is_free) NoteCaptured();
     }
     if (!step.is_free) Note(step.event, nullptr);
@@ -146,9 +176,20 @@ class NeedsFinder {
   void SetWaiting(std::uint32_t index, bool waits) {
     if (waits_[index] == waits) return;
     waits_[index] = waits;
-    Bytes& waiting = pools_[device_.PoolOf(index)].waiting;
+    SetNeeded(index, waits);
+  }
+
+  void SetNeeded(std::uint32_t index, bool is_needed) {
+    Pool& pool = pools_[device_.PoolOf(index)];
     const Bytes bytes = device_.allocations[index].bytes;
-    waiting = waits ? waiting + bytes : waiting - bytes;
+    const std::uint64_t address = device_.AddressOf(index);
+    if (address == 0) {
+      pool.needed_elsewhere = is_needed ? pool.needed_elsewhere + bytes : pool.needed_elsewhere - bytes;
+    } else if (is_needed) {
+      pool.needed.Add(address, bytes);
+    } else {
+      pool.needed.Remove(address, bytes);
+    }
   }
 
   void Note(std::uint64_t event, const CapturedGraph* launched) {

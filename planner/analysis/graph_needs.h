@@ -1,8 +1,9 @@
 // What the device needs of captured graphs. PyTorch counts a graph's block as live while a tensor holds it; a launch
 // writes blocks that no tensor holds (dead, carried, kept: graph_captures.h).
 //
-// Blocks of a pool share bytes, so no pool needs more than what lived in it at a time. What is not known counts as
-// needed: a graph that was captured before the trace begins, or is launched by C++ code, has what PyTorch counts. Pure.
+// Blocks of a pool share bytes, which count once where addresses are known; no pool needs more than what lived in it at
+// a time. What is not known counts as needed: a graph that was captured before the trace begins, or is launched by C++
+// code, has what PyTorch counts. Pure.
 #pragma once
 
 #include <cstdint>

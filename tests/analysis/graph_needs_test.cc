@@ -77,6 +77,19 @@ TEST(GraphNeedsTest, WhatIsCarriedTwiceIsNeededOnce) {
   EXPECT_EQ(NeedsOf("I C0 +s=2048!1 C0- C1 -s C1- R0 R0 +e=4096 -e").peak, 2048u + 4096);
 }
 
+// Freed between captures, its bytes went to another block: those that both have count once.
+TEST(GraphNeedsTest, BytesThatTwoKeptBlocksHaveCountOnce) {
+  const auto peak = [](const std::string& first, const std::string& second) {
+    return NeedsOf("I C0 +k=4096!1" + first + " +d=16384!1^8192 -d C0- -k C1 +m=4096!1" + second +
+                   " C1- R0 +e=65536 -e")
+        .peak;
+  };
+  EXPECT_EQ(peak("^0", "^0"), 4096u + 65536);
+  EXPECT_EQ(peak("^0", "^2048"), 6144u + 65536);
+  EXPECT_EQ(peak("^0", "^4096"), 8192u + 65536);
+  EXPECT_EQ(peak("", ""), 8192u + 65536) << "not known";
+}
+
 TEST(GraphNeedsTest, WhatWasFreedBetweenCapturesOrAskedForOutsideIsNeededForGood) {
   const GraphNeeds found = NeedsOf("I +i=512!1 -i C0 +o=2048!1 C0- -o R0 +e=4096 -e");
   ASSERT_EQ(found.graphs.size(), 1u);
