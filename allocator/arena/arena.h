@@ -18,9 +18,8 @@
 // The last addresses are for memory of another allocator's, which is mapped there a second time, chunk by chunk as it
 // has it. It is that one's: among Chunks() and what is held it is not. A caller that needs its bytes alone gets
 // own memory at the same address, which is a chunk like others from then on; so is own memory next to what is borrowed,
-// for blocks that lie in both. CUDA allows two addresses as long as the
-// kernels that use one of them are ordered after those that used the other (Programming Guide, Virtual Aliasing
-// Support).
+// for blocks that lie in both. CUDA allows two addresses as long as the kernels that use one of them are ordered after
+// those that used the other (Programming Guide, Virtual Aliasing Support).
 #pragma once
 
 #include <atomic>

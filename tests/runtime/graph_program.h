@@ -56,8 +56,8 @@ class GraphProgram {
     bool poisons = false;            // STALLOC_GRAPHS=poison
     Own own = Own::kNone;            // of the plan
     Bytes unmapped = 0;              // with kAfter: of the layout's end; the dead block's kernels leave it alone
-    bool gathers = false;            // what is kept lies in a segment of its own, which the plan places after the other;
-                                     // REQUIRES: kNone
+    bool gathers = false;  // what is kept lies in a segment of its own, which the plan places after the other;
+                           // REQUIRES: kNone
   };
   // With kAfter and kInstead there is another request of an iteration, the first. kAfter: its slot has kHalfInPool of
   // the dead bytes, and own memory.
