@@ -120,20 +120,37 @@ bool IdleChunks::WithdrawOwned(const Arena::Range& range) noexcept {
                              [this](const Arena::Range& hole) { return engine_.Withdraw(hole.offset, hole.bytes); });
 }
 
-// The plan counts on it as on the arena's height. On a full card idle chunks of the arena go there first.
+// The plan counts on it as on the arena's height. On a full card what the cycle has no use for goes back first.
 bool IdleChunks::MapOwned(Arena::Range range, std::uint64_t now) noexcept {
   const Bytes unit = driver_.Granularity();
   range = {range.offset / unit * unit, RoundUp(EndOf(range), unit) - range.offset / unit * unit};
-  if (!free_.is_free() && MayMove()) {
-    if (const Moves moves = WithdrawFor(range, now, Done()); !moves.from.empty()) Move(moves);
-  }
-  const std::vector<Arena::Range> holes = Lacking(range);
+  const bool is_full = !free_.is_free();
+  if (is_full && !Lacking(range).empty()) GiveBackUnused(now);
   const Stopwatch mapping(&counts_.map_nanoseconds);
-  const bool mapped = holes.empty() || (MayHold(Sum(holes)) && MapAgain(holes).ok());
+  bool mapped = MapHoles(range);
+  if (!mapped && is_full && MayMove()) {
+    if (const Moves moves = WithdrawFor(range, now, Done()); !moves.from.empty()) Move(moves);
+    mapped = MapHoles(range);
+  }
   ++(mapped ? counts_.times_mapped_again : counts_.times_not_mapped);
   most_.store(std::max(most_.load(std::memory_order_relaxed), arena_.mapped_bytes()), std::memory_order_relaxed);
   RestoreBacked({&range, 1});
   return mapped;
+}
+
+bool IdleChunks::MapHoles(const Arena::Range& range) noexcept {
+  const std::vector<Arena::Range> holes = Lacking(range);
+  return holes.empty() || (MayHold(Sum(holes)) && MapAgain(holes).ok());
+}
+
+// Warm-up has left it, or requests without a slot.
+void IdleChunks::GiveBackUnused(std::uint64_t now) noexcept {
+  std::vector<Arena::Range> unused = arena_.Chunks();
+  std::erase_if(unused, [&](const Arena::Range& chunk) {
+    mutex_.AssertHeld();
+    return chunk.offset >= arena_.borrow_begin() || UntilDue(chunk, now) != SlotUses::kNever;
+  });
+  (void)GiveBackIdle(std::move(unused), kNow);
 }
 
 DriverStatus IdleChunks::MapAgain(std::span<const Arena::Range> chunks) noexcept {

@@ -150,6 +150,8 @@ class IdleChunks final : public ArenaBacking {
   [[nodiscard]] Arena::Range Missing(const Arena::Range& range) const noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool Map(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);
   [[nodiscard]] bool MapOwned(Arena::Range range, std::uint64_t now) noexcept STALLOC_REQUIRES(mutex_);
+  [[nodiscard]] bool MapHoles(const Arena::Range& range) noexcept STALLOC_REQUIRES(mutex_);
+  void GiveBackUnused(std::uint64_t now) noexcept STALLOC_REQUIRES(mutex_);
   // What PyTorch would hold of the traced run; where more lives than there, not as much more as was lost there.
   [[nodiscard]] Bytes GrowsUpTo(Bytes peak_live) const noexcept {
     return std::max(Times(std::max(peak_live, traced_peak_), std::min(growth_, tuning::kLeastGrowth)), others_);

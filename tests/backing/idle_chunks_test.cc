@@ -361,7 +361,7 @@ TEST_F(IdleChunksTest, OwnMemoryAmidBorrowedIsMappedWhenItIsNeededAndGoesBack) {
   EXPECT_FALSE(is_withdrawn(0, kPage));
   EXPECT_TRUE(is_withdrawn(kPage, kPage));
   chunks_->SetListener(nullptr);
-  faulty_->FailCall(0);
+  faulty_->FailCall(0, DriverCode::kFailed, 100);
   EXPECT_FALSE(back(0, 2 * kPage));
   faulty_->FailNothing();
   EXPECT_TRUE(back(0, 2 * kPage));
@@ -373,6 +373,25 @@ TEST_F(IdleChunksTest, OwnMemoryAmidBorrowedIsMappedWhenItIsNeededAndGoesBack) {
   ASSERT_TRUE(chunks_->WithdrawOwned(own)) << "again, of which a part is mapped";
   EXPECT_TRUE(is_withdrawn(0, kPage));
   EXPECT_FALSE(is_withdrawn(kPage, kPage));
+}
+
+TEST_F(IdleChunksTest, OnAFullCardWhatTheCycleHasNoUseForGoesBackBeforeOwnMemoryIsMapped) {
+  borrow_ = 4 * kPage;
+  for (const bool is_full : {false, true}) {
+    keep_free_ = is_full ? 64 * kHeight : 0;
+    Start();
+    ASSERT_TRUE(FillTo(0));
+    const Arena::Range own{arena_->borrow_begin(), kPage};
+    ASSERT_TRUE(chunks_->WithdrawOwned(own));
+    ASSERT_TRUE(chunks_->EnsureBacked(kHeight, kPage, /*now=*/0, kAllowed));
+    ASSERT_EQ(arena_->mapped_bytes(), kHeight + kPage);
+    EXPECT_TRUE(chunks_->EnsureBacked(own.offset, kPage, /*now=*/0, kAllowed));
+    EXPECT_EQ(arena_->mapped_bytes(), kHeight + (is_full ? 1 : 2) * kPage);
+    EXPECT_EQ(driver_->waits, is_full ? 1 : 0);
+    EXPECT_TRUE(FillTo(3)) << "slots have their memory";
+    DropAll();
+    ExpectWhole();
+  }
 }
 
 // Whichever call of the driver fails, alone or with all that follow, no block's bytes are lost and nothing is handed
