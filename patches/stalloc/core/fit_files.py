@@ -41,13 +41,15 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """An outermost module that trains. `recompute`, `offload`: paths in it, or ITSELF."""
+    """An outermost module that trains. `recompute`, `offload`: paths in it, or ITSELF. `modules`: a digest of the
+    paths of all modules in it, in a trial's notes."""
 
     kind: str  # name of its class
     parameters: int
     traced_as: Optional[str] = None  # its name in the trace; None: it did not run there
     recompute: tuple[str, ...] = ()
     offload: tuple[str, ...] = ()
+    modules: str = ""
 
     def is_like(self, other: Model) -> bool:
         return (self.kind, self.parameters) == (other.kind, other.parameters)

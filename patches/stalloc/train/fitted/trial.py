@@ -64,7 +64,8 @@ class Trial:
         self._ends = True
 
     def _find(self, model: Any) -> None:
-        self._found.append((weakref.ref(model), Model(type(model).__name__, parameters(model))))
+        found = Model(type(model).__name__, parameters(model), modules=models.modules(model))
+        self._found.append((weakref.ref(model), found))
 
     def _note_rows(self, args: tuple[Any, ...]) -> None:
         if self._notes.rows is None:
