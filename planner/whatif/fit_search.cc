@@ -319,7 +319,6 @@ StepTimes FindStepTimes(const DeviceFacts& facts, const Segmentation& segmentati
   const std::vector<PhaseSpan>& spans = facts.phases.spans();
   std::vector<std::int64_t> steps;
   std::vector<std::int64_t> passes;
-  std::vector<std::int64_t> optimizers;
   // What follows the last step of the optimizer may count as an iteration, and is none.
   std::size_t most = 0;
   for (std::size_t i = 1; i < facts.device.segments.size(); ++i) {
@@ -343,10 +342,9 @@ StepTimes FindStepTimes(const DeviceFacts& facts, const Segmentation& segmentati
     }
     const std::int64_t step = time_of(segment.end_event) - time_of(segment.begin_event);
     steps.push_back(step);
-    optimizers.push_back(optimizer);
     passes.push_back(facts.phases.knows_microbatches() ? pass : step - optimizer);
   }
-  return {MedianOf(steps), MedianOf(passes), MedianOf(optimizers)};
+  return {MedianOf(steps), MedianOf(passes)};
 }
 
 }  // namespace stalloc::planner

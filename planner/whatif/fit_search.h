@@ -92,7 +92,6 @@ class FitSearch {
 struct StepTimes {
   std::int64_t step_ns = 0;
   std::int64_t passes_ns = 0;  // forward and backward; without marks of passes, what is not the optimizer's
-  std::int64_t optimizer_ns = 0;
 };
 [[nodiscard]] StepTimes FindStepTimes(const DeviceFacts& facts, const Segmentation& segmentation);
 

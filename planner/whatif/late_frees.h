@@ -14,7 +14,6 @@
 // Blocks that outlive the next iteration are left out: they are state. Pure.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -23,7 +22,6 @@
 namespace stalloc::planner {
 
 enum class LateKind : std::uint8_t { kAfterBackward, kAfterLayer, kAfterOptimizer, kAfterIteration, kNoBackward };
-inline constexpr std::size_t kLateKinds = 5;
 [[nodiscard]] const char* LateKindName(LateKind kind);  // "after the backward"
 
 struct LateFree {

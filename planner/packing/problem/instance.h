@@ -42,10 +42,6 @@ struct Item {
     if (second.empty()) return span;
     return {std::min(span.begin, second.begin), std::max(span.end, second.end)};
   }
-  [[nodiscard]] bool Conflicts(const Item& other) const {
-    return span.Intersects(other.span) || second.Intersects(other.second) || span.Intersects(other.second) ||
-           second.Intersects(other.span);
-  }
 };
 
 class Instance {

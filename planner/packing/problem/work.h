@@ -24,8 +24,7 @@ inline constexpr Work kWorkPerSecond = 1'000'000'000;
   return static_cast<Work>(std::min(seconds, kMost) * static_cast<double>(kWorkPerSecond));
 }
 
-// Weights of passes over all blocks: one that looks at each, and one that sorts them.
-inline constexpr Work kWorkOfLook = 5;
+// Of a pass that sorts all blocks, for each.
 inline constexpr Work kWorkOfSort = 100;
 
 // What is left of it may be read by anybody as long as nobody charges it.
