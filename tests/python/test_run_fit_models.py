@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -106,18 +105,16 @@ def test_a_module_is_of_the_innermost_model_that_has_it() -> None:
 def test_stages_of_a_pipeline_are_refused(tmp_path: Path) -> None:
     """And whatever else has ranks of different models."""
 
-    def tried(*stages: Model) -> Tried:
-        return Tried(tmp_path, [Notes(models=[each], iterations=9, ended=fit_files.TRACED) for each in stages])
-
-    def stage(first_layer: int) -> Model:
+    def stage(first_layer: int, further: int = 0) -> Notes:
         module = torch.nn.ModuleDict({str(first_layer): Layer()})
-        return Model("Stage", models.parameters(module), "Stage", modules=models.modules(module))
+        model = Model("Stage", models.parameters(module) + further, "Stage")
+        return Notes(models=[model], modules=[models.modules(module)], iterations=9, ended=fit_files.TRACED)
 
     trials = Trials(["train.py"], tmp_path, {"WORLD_SIZE": "2"}, "cpu")
-    assert _whole(trials, tried(stage(0), stage(0))).notes
-    for other in (stage(1), dataclasses.replace(stage(0), parameters=9)):
+    assert _whole(trials, Tried(tmp_path, [stage(0), stage(0)])).notes
+    for other in (stage(1), stage(0, further=1)):
         with pytest.raises(TrialError, match="the ranks train different models, as stages of a pipeline: use stalloc"):
-            _whole(trials, tried(stage(0), other))
+            _whole(trials, Tried(tmp_path, [stage(0), other]))
 
 
 def test_halves_divide_the_rows() -> None:

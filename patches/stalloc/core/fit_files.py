@@ -41,15 +41,13 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """An outermost module that trains. `recompute`, `offload`: paths in it, or ITSELF. `modules`: a digest of the
-    paths of all modules in it, in a trial's notes."""
+    """An outermost module that trains. `recompute`, `offload`: paths in it, or ITSELF."""
 
     kind: str  # name of its class
     parameters: int
     traced_as: Optional[str] = None  # its name in the trace; None: it did not run there
     recompute: tuple[str, ...] = ()
     offload: tuple[str, ...] = ()
-    modules: str = ""
 
     def is_like(self, other: Model) -> bool:
         return (self.kind, self.parameters) == (other.kind, other.parameters)
@@ -76,6 +74,7 @@ class Notes:
     own: Optional[Batch] = None  # as the program has it; None: no framework says it
     traced: Optional[Batch] = None  # as it was set for the trial
     models: list[Model] = dataclasses.field(default_factory=list)  # in the order in which they were found
+    modules: list[str] = dataclasses.field(default_factory=list)  # by model: digest of the paths of all modules in it
     rows: Optional[int] = None  # of the first tensor that a model was called with
     sources: dict[str, str] = dataclasses.field(default_factory=dict)  # digest of each file of the program
     iterations: int = 0

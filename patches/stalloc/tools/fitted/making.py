@@ -78,7 +78,7 @@ def _whole(trials: Trials, tried: Tried) -> Tried:
         raise trials.failure()
     if not all(notes.iterations for notes in tried.notes):
         raise TrialError("no iteration was seen: a step of an optimizer ends one, or stalloc.iteration() begins one")
-    seen = [([(m.said(), m.traced_as, m.modules) for m in notes.models], notes.own) for notes in tried.notes]
+    seen = [([(m.said(), m.traced_as) for m in notes.models], notes.modules, notes.own) for notes in tried.notes]
     if any(each != seen[0] for each in seen):
         raise TrialError(
             "the ranks train different models, as stages of a pipeline: use stalloc fit and stalloc.apply for each"

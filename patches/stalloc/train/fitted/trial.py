@@ -64,8 +64,8 @@ class Trial:
         self._ends = True
 
     def _find(self, model: Any) -> None:
-        found = Model(type(model).__name__, parameters(model), modules=models.modules(model))
-        self._found.append((weakref.ref(model), found))
+        self._found.append((weakref.ref(model), Model(type(model).__name__, parameters(model))))
+        self._notes.modules.append(models.modules(model))
 
     def _note_rows(self, args: tuple[Any, ...]) -> None:
         if self._notes.rows is None:
