@@ -4,6 +4,7 @@
 #include "allocator/base/log.h"
 #include "allocator/runtime/human_bytes.h"
 #include "allocator/runtime/planned_space.h"
+#include "allocator/sleep/saved_bytes.h"
 #include "allocator/torch/cuda_device.h"
 #include "allocator/torch/cuda_ipc.h"
 #include "allocator/torch/cuda_snapshot.h"
@@ -240,7 +241,9 @@ void CudaDevice::AppendSegments(std::vector<c10::cuda::CUDACachingAllocator::Seg
   for (const PlannedSpace* const space : runtime_->spaces()) {
     const std::vector<LiveBlock> live = space->engine().LiveBlocks();
     const std::vector<LiveBlock> lent = LentBlocksOf(space->arena(), live);
-    for (const Arena::Range& run : Without(Runs(space->arena().Chunks()), lent)) {
+    Ranges shown_apart;
+    for (const LiveBlock& block : lent) shown_apart.push_back({block.offset, block.bytes});
+    for (const Arena::Range& run : Without(Runs(space->arena().Chunks()), shown_apart)) {
       segments.push_back(ArenaSegment(index_, space->arena().base(), run, live, history));
     }
     for (const LiveBlock& block : lent) {

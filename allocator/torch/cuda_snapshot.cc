@@ -30,22 +30,6 @@ void AppendBlock(SegmentInfo& segment, const BlockInfo& block) {
 
 }  // namespace
 
-std::vector<Arena::Range> Without(const std::vector<Arena::Range>& ranges, const std::vector<LiveBlock>& blocks) {
-  std::vector<Arena::Range> left;
-  for (const Arena::Range& range : ranges) {
-    Offset begin = range.offset;
-    const Offset end = range.offset + range.bytes;
-    for (const LiveBlock& block : blocks) {
-      const Offset block_end = block.offset + block.bytes;
-      if (block_end <= begin || block.offset >= end) continue;
-      if (block.offset > begin) left.push_back({begin, block.offset - begin});
-      begin = std::min(block_end, end);
-    }
-    if (begin < end) left.push_back({begin, end - begin});
-  }
-  return left;
-}
-
 SegmentInfo ArenaSegment(c10::DeviceIndex device, Address base, const Arena::Range& mapped,
                          const std::vector<LiveBlock>& live, const AllocationHistory& history) {
   SegmentInfo segment;

@@ -12,10 +12,6 @@
 
 namespace stalloc {
 
-// What of the ranges these blocks do not have, which are shown by themselves. Both ascending.
-[[nodiscard]] std::vector<Arena::Range> Without(const std::vector<Arena::Range>& ranges,
-                                                const std::vector<LiveBlock>& blocks);
-
 // A contiguous mapped range of the arena as one segment: its live blocks, ascending, and the gaps between them as
 // inactive blocks. (Without holes that range is the whole arena.) `live` ascending by offset, as PlanEngine::LiveBlocks
 // gives them.

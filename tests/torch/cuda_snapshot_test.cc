@@ -92,22 +92,6 @@ TEST(ArenaSegmentTest, ShowsOfSeveralRangesOnlyWhatLiesInItsOwn) {
   EXPECT_EQ(segment.blocks[2].size, 3072u);
 }
 
-TEST(ArenaSegmentTest, ARangeEndsWhereABlockIsThatLiesPartlyElsewhere) {
-  const auto left = [](const std::vector<LiveBlock>& blocks) {
-    std::vector<std::pair<Offset, Bytes>> found;
-    for (const Arena::Range& range : Without({{0, 4096}, {8192, 4096}, {16384, 512}}, blocks)) {
-      found.emplace_back(range.offset, range.bytes);
-    }
-    return found;
-  };
-  using Ranges = std::vector<std::pair<Offset, Bytes>>;
-  EXPECT_EQ(left({}), (Ranges{{0, 4096}, {8192, 4096}, {16384, 512}}));
-  EXPECT_EQ(left({{.offset = 6144, .bytes = 3072}}), (Ranges{{0, 4096}, {9216, 3072}, {16384, 512}})) << "begins below";
-  EXPECT_EQ(left({{.offset = 11264, .bytes = 8192}}), (Ranges{{0, 4096}, {8192, 3072}})) << "reaches over the next";
-  EXPECT_EQ(left({{.offset = 8704, .bytes = 512}, {.offset = 10240, .bytes = 512}}),
-            (Ranges{{0, 4096}, {8192, 512}, {9216, 1024}, {10752, 1536}, {16384, 512}}));
-}
-
 TEST(ArenaSegmentTest, CarriesTheStackOfALiveBlock) {
   AllocationHistory history;
   history.Configure(Recording(RecordContext::STATE));
