@@ -64,7 +64,8 @@ def test_the_allocator_cannot_be_swapped_again(moded: ModedAdapter) -> None:
 
 def test_expandable_segments_come_with_an_arena(moded: ModedAdapter) -> None:
     result = moded.case("expandable", PROGRAM, **SLOTS_ALONE)
-    assert result["settings"] == result["segment"] == (moded.name == "alloc")
+    assert result["settings"] == (moded.name == "alloc")
+    assert result["segment"] == (moded.name != "fast"), "an exact trace's heap is an arena, next to PyTorch's allocator"
 
 
 @pytest.mark.parametrize(
