@@ -61,9 +61,10 @@ bool PlanEngine::BackOwned(Granules lo, Granules hi, Lock& lock) noexcept {
   return true;
 }
 
-// The slot's memory is not there: before it is had from elsewhere, space in a pool serves as well.
+// The slot's memory is not there: before it is had from elsewhere, space in a pool serves as well. In the cycle alone:
+// before it most slots have no memory yet, and the plan has put into pools what may lie there.
 bool PlanEngine::TakeLentInstead(const Request& request, Place& place, Lock& lock) noexcept {
-  if (lent_.pools() == 0) return false;
+  if (lent_.pools() == 0 || cursor_.in_prologue()) return false;
   if (!withdrawn_.Touches(place.granule, place.granule + request.granules)) return false;
   const StreamIndex stream = clocks_.IndexOf(request.stream);
   if (stream == kNoStream) return false;
@@ -129,6 +130,22 @@ std::vector<LiveBlock> PlanEngine::LentBlocks(std::size_t pool) const {
     return at < range.lo || at >= range.hi;
   });
   return blocks;
+}
+
+bool PlanEngine::HasLentBlocks(std::size_t pool) const noexcept {
+  const Lock lock(mutex_);
+  const GranuleRange range = lent_.RangeOf(pool);
+  return occupancy_.LastIn(range.lo, range.hi, &PlanEngine::IsProgramsBlock) != nullptr;
+}
+
+void PlanEngine::ServeAsLauncher(std::size_t pool) noexcept {
+  const Lock lock(mutex_);
+  lent_.NoteLauncher(pool);
+}
+
+void PlanEngine::ForgetLaunchers(std::size_t pool) noexcept {
+  const Lock lock(mutex_);
+  lent_.ForgetLaunchers(pool);
 }
 
 PlanEngine::Launch PlanEngine::BeginLaunch(std::size_t pool, const GraphRanges& graph, StreamHandle handle) noexcept {

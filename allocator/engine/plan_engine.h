@@ -228,6 +228,10 @@ class PlanEngine {
   [[nodiscard]] GraphId GiverOfUsed(const GraphRanges& graph) const noexcept;
   // Live blocks of the program there; allocates, cold.
   [[nodiscard]] std::vector<LiveBlock> LentBlocks(std::size_t pool) const;
+  [[nodiscard]] bool HasLentBlocks(std::size_t pool) const noexcept;
+  // The calling thread is served there as if it had launched; no thread is until it launches.
+  void ServeAsLauncher(std::size_t pool) noexcept;
+  void ForgetLaunchers(std::size_t pool) noexcept;
 
   // The plan is given up: its slots serve nobody any more. Nothing is placed, not even for requests that are under way,
   // while what is idle goes back; blocks are freed as ever.

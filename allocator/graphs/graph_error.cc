@@ -21,7 +21,8 @@ const char* RefusalOf(LaunchListener::Verdict verdict) noexcept {
       return "other tensors have used what an earlier graph of the pool leaves to it: launch the pool's graphs in the "
              "order in which they were captured, or set STALLOC_GRAPHS=apart";
     case LaunchListener::Verdict::kNotOrdered:
-      return "its stream could not be made to wait for others that use bytes that the graph writes";
+      return "its stream could not be made to wait for others that use bytes that the graph writes, or tensors of "
+             "another thread lie there; STALLOC_GRAPHS=apart keeps graphs' memory apart";
     case LaunchListener::Verdict::kLaunch:
       break;
   }

@@ -22,7 +22,7 @@ class LaunchListener {
     kLaunch,
     kOutOfMemory,  // no memory for what has to leave the graph's bytes
     kCarriedGone,  // what an earlier graph left for this one was overwritten
-    kNotOrdered,   // the stream could not be made to wait
+    kNotOrdered,   // the stream could not be made to wait, or blocks of another thread are in the way
   };
   struct Answer {
     Verdict verdict = Verdict::kLaunch;

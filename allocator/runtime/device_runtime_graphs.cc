@@ -48,7 +48,10 @@ bool DeviceRuntime::Impl::TakeBackPools() {
 
 bool DeviceRuntime::Impl::PoolOpens(std::uint32_t pool) noexcept { return TakeBackPool(pool, /*for_good=*/false); }
 
-void DeviceRuntime::Impl::PoolCloses(std::uint32_t /*pool*/) noexcept {}
+void DeviceRuntime::Impl::PoolCloses(std::uint32_t pool) noexcept {
+  PlannedSpace* const space = spaces.Serving();
+  if (space != nullptr && space->lending() != nullptr) space->lending()->PoolCloses(pool);
+}
 
 // Where a block cannot leave, the mapping in the arena keeps its memory.
 void DeviceRuntime::Impl::PoolLeft(std::uint32_t pool) noexcept { (void)TakeBackPool(pool, /*for_good=*/true); }

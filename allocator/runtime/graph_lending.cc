@@ -39,6 +39,7 @@ GraphLending::GraphLending(Parts parts, const std::vector<LentPool>& pools) : pa
     pool->index = pools_.size();
     pool->place = {begin, of_plan.extent()};
     begin += of_plan.extent();
+    pool->may_have_launched = parts_.pools->Find(of_plan.number) != nullptr;
     if (parts_.poison != nullptr) RemoveOwnInLayout(&*pool->of_plan);
     pools_.push_back(std::move(pool));
   }
@@ -75,6 +76,7 @@ GraphLending::Answer GraphLending::BeforeLaunch(std::uint32_t number, GraphId gr
   Pool* const pool = Get(number);
   if (pool == nullptr) return {};
   const std::lock_guard lock(pool->mutex);
+  pool->may_have_launched = true;
   const std::uint64_t iteration = iterations_.load(std::memory_order_relaxed);
   if (std::exchange(pool->tried_in, iteration) != iteration) TryToLend(*pool, stream);
   // Before it was lent nobody was in the pool. Of a graph that was captured later nothing is known here: its capture
@@ -83,8 +85,40 @@ GraphLending::Answer GraphLending::BeforeLaunch(std::uint32_t number, GraphId gr
   return MakeWay(*pool, pool->graphs[graph - 1], stream);
 }
 
+void GraphLending::PoolCloses(std::uint32_t number) noexcept {
+  Pool* const pool = Find(number);
+  const GraphPool* const found = parts_.pools->Find(number);
+  if (pool == nullptr || found == nullptr || parts_.poison != nullptr) return;
+  const std::lock_guard lock(pool->mutex);
+  if (pool->may_have_launched || !pool->of_plan.has_value()) return;
+  if (found->catalog().request_count() == pool->of_plan->requests) TryToLend(*pool, /*stream=*/0);
+  if (pool->state != State::kLent) return;
+  pool->early = std::this_thread::get_id();
+  parts_.engine->ServeAsLauncher(pool->index);
+}
+
+// Before the first launch the pool serves the thread that captured. Its kernels may come to its blocks at any time, so
+// that another thread cannot move them: it waits until they have gone, as the plan has it.
+bool GraphLending::EndEarly(Pool& pool) noexcept {
+  if (!pool.early.has_value()) return true;
+  if (pool.early != std::this_thread::get_id() && !AwaitEarlyBlocks(pool)) return false;
+  pool.early.reset();
+  return true;
+}
+
+bool GraphLending::AwaitEarlyBlocks(const Pool& pool) noexcept {
+  parts_.engine->ForgetLaunchers(pool.index);
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (parts_.engine->HasLentBlocks(pool.index)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 GraphLending::Answer GraphLending::MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept {
   using Launch = PlanEngine::Launch;
+  if (!EndEarly(pool)) return {.verdict = Verdict::kNotOrdered};
   if (pool.state != State::kLent) return NoteLaunch(graph);
   const Launch launch = parts_.engine->BeginLaunch(pool.index, graph, stream);
   if (launch == Launch::kReady) return {};
@@ -189,7 +223,7 @@ bool GraphLending::FindPlace(Pool& pool, const PoolLayout& layout) {
 }
 
 // The device is waited for: it is done with launches that came before, and no other one is under way, since the caller
-// holds the pool's launch mutex. What graphs have given before may be needed yet.
+// holds the pool's launch mutex. What graphs may have given before may be needed yet.
 void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& layout, StreamHandle stream) {
   const std::vector<Arena::Range> blocks = BlocksIn(pool);
   if (!parts_.driver->Synchronize().ok()) return;
@@ -219,6 +253,7 @@ void GraphLending::Lend(Pool& pool, const GraphPool& found, const PoolLayout& la
   pool.graphs.clear();
   for (GraphId graph = 1; graph <= catalog.graph_count(); ++graph) {
     pool.graphs.push_back(RangesOf(catalog.UseOf(graph), places, open));
+    if (!pool.may_have_launched) continue;
     const GranuleRanges before = MergedGranules(given);
     for (const GranuleRange& range : pool.graphs.back().gives) AppendOutside(range, before, &given);
   }
@@ -311,6 +346,7 @@ DriverStatus GraphLending::TakeBack(Pool& pool, State then) noexcept {
     ReleaseOwned(pool, blocks);
     for (const Arena::Range& own : std::exchange(pool.own, {})) parts_.engine->Restore(own.offset, own.bytes);
     pool.lent_bytes = 0;
+    pool.early.reset();
     pool.state = State::kTakenBack;
   }
   if (then == State::kOver) pool.state = then;
@@ -321,7 +357,7 @@ bool GraphLending::TakeBack(std::uint32_t number, bool for_good) noexcept {
   Pool* const pool = for_good ? Get(number) : Find(number);
   if (pool == nullptr) return true;
   const std::lock_guard lock(pool->mutex);
-  return TakeBack(*pool, for_good ? State::kOver : State::kTakenBack).ok();
+  return EndEarly(*pool) && TakeBack(*pool, for_good ? State::kOver : State::kTakenBack).ok();
 }
 
 // Not before the next iteration are they lent again.

@@ -1,8 +1,8 @@
 // GraphLending: graphs' pools that serve slots of one plan between launches (docs/design/allocator.md, Graphs).
 //
 //   waits --nothing new, first launch of an iteration--> lent --surprise, opened, asleep--> taken back -->
-//   waits
-//                                                                   \--left, not followable, too many surprises--> over
+//   waits                                                           \--left, not followable, too many surprises--> over
+//         --all captured that the plan has, nothing launched yet--> lent
 //
 // Once nothing is captured in a pool any more its memory is mapped in the arena as well, and what its launches do not
 // always need is open to requests that find no space in the arena as it is mapped. Where the pool is the plan's, since
@@ -15,10 +15,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "allocator/arena/arena.h"
@@ -53,6 +55,11 @@ class GraphLending {
   // An iteration begins: pools that wait may be lent from the next launch on.
   void OnIteration() noexcept { iterations_.fetch_add(1, std::memory_order_relaxed); }
 
+  // The pool has closed. Lends it to the calling thread, if all is captured that the plan has and nothing was launched:
+  // the plan may have requests there before the first launch. Not where it is to be filled, which takes a stream. The
+  // caller holds the pool's launch mutex.
+  void PoolCloses(std::uint32_t number) noexcept;
+
   // As LaunchListener's. The caller holds the pool's launch mutex.
   [[nodiscard]] Answer BeforeLaunch(std::uint32_t number, GraphId graph, StreamHandle stream) noexcept;
   void AfterLaunch(std::uint32_t number, GraphId graph) noexcept;
@@ -82,16 +89,19 @@ class GraphLending {
     Arena::Range place;               // in the arena; of no bytes: none yet
     std::vector<Arena::Range> own;    // of it: what serves slots and is never borrowed, while it is lent
     State state = State::kWaits;
-    std::uint64_t version = 0;        // of the catalog in the last iteration in which it was looked at
-    std::uint64_t tried_in = 0;       // iteration
-    std::uint64_t hopeless = 0;       // version of the catalog that has nothing to lend
-    std::vector<GraphRanges> graphs;  // by id - 1; of the layout that was lent last
+    bool may_have_launched = false;
+    std::optional<std::thread::id> early;  // lent to this thread, before any launch
+    std::uint64_t version = 0;             // of the catalog in the last iteration in which it was looked at
+    std::uint64_t tried_in = 0;            // iteration
+    std::uint64_t hopeless = 0;            // version of the catalog that has nothing to lend
+    std::vector<GraphRanges> graphs;       // by id - 1; of the layout that was lent last
     std::atomic<std::uint64_t> surprises{0};
     std::atomic<std::uint64_t> times_lent{0};
     std::atomic<Bytes> lent_bytes{0};
     std::atomic<Bytes> most_bytes{0};
   };
   static constexpr std::uint64_t kMostSurprises = 3;
+  static constexpr std::chrono::seconds kPatience{2};
   static constexpr std::uint64_t kMostTimes = 64;  // that a pool is lent: each costs a wait for the device
 
   // Null where it is not known, and cannot be.
@@ -109,6 +119,9 @@ class GraphLending {
   // `blocks`: that live in the pool's place, ascending; the device is done with those that did before.
   void ReleaseOwned(const Pool& pool, const std::vector<Arena::Range>& blocks);
   [[nodiscard]] std::vector<Arena::Range> BlocksIn(const Pool& pool) const;
+  // False: blocks of the thread that it was lent to early are still there.
+  [[nodiscard]] bool EndEarly(Pool& pool) noexcept;
+  [[nodiscard]] bool AwaitEarlyBlocks(const Pool& pool) noexcept;
   [[nodiscard]] Answer MakeWay(Pool& pool, const GraphRanges& graph, StreamHandle stream) noexcept;
   [[nodiscard]] Answer NoteLaunch(const GraphRanges& graph) noexcept;
   [[nodiscard]] Answer CarriedGone(const GraphRanges& graph) const noexcept;

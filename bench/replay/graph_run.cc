@@ -247,6 +247,7 @@ class GraphReplayer {
   absl::Status Open(std::uint32_t number) {
     PoolMemory& memory = memory_.at(number);
     if (memory.is_mapped()) return absl::OkStatus();
+    runtime_->EmptyCache();  // as the adapter does
     runtime_->UpstreamPoolOpens();
     const DriverStatus status = memory.Map(*driver_);
     upstream_.HoldPool(memory.bytes());

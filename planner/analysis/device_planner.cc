@@ -298,7 +298,7 @@ void DevicePlanner::DescribePacking(const Finished& finished) {
   packing.predicted = plan_.predicted;
   packing.held_bytes = finished.held_bytes;
   packing.lent_bytes = finished.replay.lent_peak_bytes;
-  packing.lent_requests = timeline_.lending.requests.size();
+  packing.lent_requests = timeline_.lending.requests.size() + timeline_.lending.early.size();
   packing.varies = HasVarying(*model_);
   packing.trial = std::move(trial_);
   for (std::size_t s = timeline_.prologue; s < timeline_.prologue + packing.period; ++s) {

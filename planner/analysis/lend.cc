@@ -1,56 +1,17 @@
 #include "planner/analysis/lend.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "planner/analysis/falling_load.h"
+#include "planner/analysis/lend_early.h"
 #include "planner/analysis/lending_space.h"
 
 namespace stalloc::planner {
 namespace {
-
-// Bytes by tick, with their greatest; ranges of ticks may be made less.
-class Load {
- public:
-  explicit Load(const std::vector<Bytes>& by_tick)
-      : leaves_(std::bit_ceil(by_tick.size())), most_(2 * leaves_), less_(2 * leaves_) {
-    std::copy(by_tick.begin(), by_tick.end(), most_.begin() + static_cast<std::ptrdiff_t>(leaves_));
-    for (std::size_t node = leaves_ - 1; node > 0; --node) most_[node] = std::max(most_[2 * node], most_[2 * node + 1]);
-  }
-
-  [[nodiscard]] Bytes most() const { return most_[1]; }
-  // The first tick that has the most.
-  [[nodiscard]] Tick peak() const {
-    std::size_t node = 1;
-    while (node < leaves_) node = 2 * node + (most_[2 * node] >= most_[2 * node + 1] ? 0 : 1);
-    return static_cast<Tick>(node - leaves_);
-  }
-  // REQUIRES: each tick of it has as much.
-  void Lower(const Lifetime& life, Bytes bytes) {
-    Lower(1, 0, leaves_, static_cast<std::size_t>(life.begin), static_cast<std::size_t>(life.end), bytes);
-  }
-
- private:
-  void Lower(std::size_t node, std::size_t first, std::size_t last, std::size_t begin, std::size_t end, Bytes bytes) {
-    if (end <= first || last <= begin) return;
-    if (begin <= first && last <= end) {
-      most_[node] -= bytes;
-      less_[node] += bytes;
-      return;
-    }
-    const std::size_t middle = (first + last) / 2;
-    Lower(2 * node, first, middle, begin, end, bytes);
-    Lower(2 * node + 1, middle, last, begin, end, bytes);
-    most_[node] = std::max(most_[2 * node], most_[2 * node + 1]) - less_[node];
-  }
-
-  const std::size_t leaves_;
-  std::vector<Bytes> most_;  // by node, with what was taken from all of it
-  std::vector<Bytes> less_;  // by node: taken from all of it
-};
 
 struct Candidate {
   std::uint32_t script = 0;  // of the period
@@ -84,7 +45,7 @@ class Chooser {
 
   Choice Run() {
     FindCandidates();
-    Load load(LoadOfCycle());
+    FallingLoad load(LoadOfCycle());
     Bytes least = load.most();
     Bytes own = 0;
     std::size_t useful = 0;
@@ -257,14 +218,22 @@ void RemoveBlocks(const std::vector<bool>& gone, Timeline* timeline) {
   RenumberBlocks(numbers, timeline);
 }
 
-// For these pools only those that something lies in.
-Lending LendingOf(const Choice& choice, const std::vector<LentPool>& pools) {
-  std::vector<bool> used(pools.size());
-  std::vector<std::vector<ByteRange>> own(pools.size());
+// By pool.
+std::vector<ByteRanges> OwnOf(const Choice& choice, const std::vector<LentPool>& pools) {
+  std::vector<ByteRanges> own(pools.size());
   for (const auto& [request, place] : choice.lent) {
-    used[place.pool] = true;
     own[place.pool].insert(own[place.pool].end(), place.own.begin(), place.own.end());
   }
+  for (ByteRanges& ranges : own) ranges = Merged(std::move(ranges));
+  return own;
+}
+
+// For these pools only those that something lies in.
+Lending LendingOf(const Choice& choice, const std::vector<EarlyLent>& early, const std::vector<ByteRanges>& own,
+                  const std::vector<LentPool>& pools) {
+  std::vector<bool> used(pools.size());
+  for (const auto& [request, place] : choice.lent) used[place.pool] = true;
+  for (const auto& [request, pool] : early) used[pool] = true;
   Lending lending;
   lending.cycle_bytes = choice.held;
   std::vector<Offset> begins(pools.size());
@@ -273,12 +242,16 @@ Lending LendingOf(const Choice& choice, const std::vector<LentPool>& pools) {
     begins[i] = begin;
     if (!used[i]) continue;
     LentPool& pool = lending.pools.emplace_back(pools[i]);
-    for (const ByteRange& range : Merged(own[i])) pool.own.push_back({range.begin, range.end - range.begin});
+    for (const ByteRange& range : own[i]) pool.own.push_back({range.begin, range.end - range.begin});
     begin += pool.extent();
   }
   for (const auto& [request, place] : choice.lent) {
     lending.requests.push_back(request);
     lending.requests.back().offset += begins[place.pool];
+  }
+  for (const auto& [request, pool] : early) {
+    lending.early.push_back(request);
+    lending.early.back().offset += begins[pool];
   }
   return lending;
 }
@@ -290,11 +263,13 @@ Lending ChooseLent(const PoolSchedule& schedule, const DeviceTrace& device, cons
   if (schedule.empty()) return {};
   Choice late = Chooser(schedule, device, model, timeline, /*owns_early=*/false).Run();
   Choice early = Chooser(schedule, device, model, timeline, /*owns_early=*/true).Run();
-  return LendingOf(early.held < late.held ? std::move(early) : std::move(late), schedule.pools);
+  const Choice& best = early.held < late.held ? early : late;
+  const std::vector<ByteRanges> own = OwnOf(best, schedule.pools);
+  return LendingOf(best, ChooseEarlyLent(schedule, own, device, timeline, best.held), own, schedule.pools);
 }
 
 void Lend(Lending lending, Timeline* timeline) {
-  if (lending.requests.empty()) return;
+  if (lending.requests.empty() && lending.early.empty()) return;
   const std::size_t period = (timeline->scripts.size() - timeline->prologue) / timeline->copies;
   std::vector<bool> gone(timeline->problem.blocks.size());
   for (std::uint32_t i = 0; i < lending.requests.size(); ++i) {
@@ -305,6 +280,12 @@ void Lend(Lending lending, Timeline* timeline) {
       entry.block = kNone;
       entry.lent = i;
     }
+  }
+  for (std::uint32_t i = 0; i < lending.early.size(); ++i) {
+    TimelineEntry& entry = timeline->scripts[lending.early[i].script].entries[lending.early[i].entry];
+    gone[entry.block] = true;
+    entry.block = kNone;
+    entry.lent = static_cast<std::uint32_t>(lending.requests.size()) + i;
   }
   RemoveBlocks(gone, timeline);
   timeline->lending = std::move(lending);

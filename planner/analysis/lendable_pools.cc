@@ -30,6 +30,7 @@ class LendableFinder {
     all.insert(all.end(), carried.begin(), carried.end());
     found_.lendable = Without(Merged(std::move(all)), found_.kept);
     found_.launches = std::move(captures_.launches);
+    found_.filled = FilledAt();
     return std::move(found_);
   }
 
@@ -55,6 +56,16 @@ class LendableFinder {
         begin += layout.bytes();
       }
     }
+  }
+
+  [[nodiscard]] std::uint64_t FilledAt() const {
+    std::uint64_t last = 0;
+    for (const GraphCapture& capture : captures_.captures) last = std::max(last, capture.end);
+    for (std::uint32_t index = 0; index < device_.allocations.size(); ++index) {
+      if (placed_.contains(device_.PoolOf(index)))
+        last = std::max<std::uint64_t>(last, device_.allocations[index].event);
+    }
+    return last;
   }
 
   void TakeCapture(std::uint32_t number) {

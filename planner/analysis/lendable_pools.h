@@ -48,6 +48,7 @@ struct LendablePools {
   ByteRanges kept;              // for good
   std::vector<Graph> graphs;    // by capture
   std::vector<GraphLaunch> launches;
+  std::uint64_t filled = 0;  // event: the last capture's end, or the last request in these pools, which may come later
 
   // The event up to which the gift of a launch is needed; kForGood: for good.
   static constexpr std::uint64_t kForGood = ~std::uint64_t{0};

@@ -51,7 +51,9 @@ DevicePlan BuildDevicePlan(const DeviceTrace& device, const Timeline& timeline, 
     plan.slots[i].capacity = timeline.problem.blocks[i].bytes;
   }
   plan.lent_pools = timeline.lending.pools;
-  for (const LentRequest& lent : timeline.lending.requests) plan.lent_slots.push_back({lent.offset, lent.bytes});
+  for (const auto* const requests : {&timeline.lending.requests, &timeline.lending.early}) {
+    for (const LentRequest& lent : *requests) plan.lent_slots.push_back({lent.offset, lent.bytes});
+  }
   for (std::size_t s = 0; s < timeline.scripts.size(); ++s) {
     auto& scripts = s < timeline.prologue ? plan.prologue : plan.cycle;
     const TimelineScript& from = timeline.scripts[s];

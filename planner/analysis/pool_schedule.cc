@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -36,6 +37,7 @@ class Scheduler {
     if (schedule_.in_order) TakeGifts();
     TakeLendable(schedule_.in_order ? pools_.lendable : pools_.dead);
     TakeMoments();
+    TakeTrace();
     std::ranges::sort(schedule_.needs, {}, [](const PoolSchedule::Need& need) {
       return std::tuple(need.life.begin, need.life.end, need.bytes);
     });
@@ -173,6 +175,24 @@ class Scheduler {
     for (const GraphLaunch& launch : pools_.launches) schedule_.moments.push_back(launch.event);
     for (const FenceRange& fence : segmentation_.fences) schedule_.moments.push_back(fence.begin_event);
     std::ranges::sort(schedule_.moments);
+  }
+
+  void TakeTrace() {
+    schedule_.filled = pools_.filled;
+    const auto add = [this](std::uint64_t begin, std::uint64_t end, std::uint32_t bytes) {
+      constexpr std::uint64_t kLast = std::numeric_limits<Tick>::max();
+      schedule_.in_trace.push_back({{static_cast<Tick>(begin), static_cast<Tick>(std::min(end, kLast))}, bytes});
+    };
+    for (std::size_t i = 0; i < pools_.launches.size(); ++i) {
+      const auto& [event, capture] = pools_.launches[i];
+      add(event, event + 1, capture);
+      const std::vector<LendablePools::Gift>& gifts = pools_.graphs[capture].gifts;
+      for (std::uint32_t g = 0; g < gifts.size(); ++g) {
+        add(event, pools_.EndOfGift(i, gifts[g]), first_gifts_[capture] + g);
+      }
+    }
+    for (const FenceRange& fence : segmentation_.fences) add(fence.begin_event, fence.begin_event + 1, all());
+    std::ranges::stable_sort(schedule_.in_trace, {}, [](const PoolSchedule::Need& need) { return need.life.begin; });
   }
 
   const LendablePools& pools_;

@@ -35,6 +35,9 @@ struct PoolSchedule {
   std::vector<ByteRanges> needed;
   std::vector<Need> needs;             // ascending, each once
   std::vector<std::uint64_t> moments;  // events of launches and of fences' begins, ascending
+  // Of all the trace, by its events: for what comes before the cycle. Ascending.
+  std::vector<Need> in_trace;
+  std::uint64_t filled = 0;  // event from which on pools have all that they will have
   bool in_order = true;
 
   [[nodiscard]] bool empty() const { return lendable.empty(); }

@@ -27,7 +27,7 @@ namespace stalloc::planner {
 struct TimelineEntry {
   std::uint32_t allocation = kNone;  // index into DeviceTrace::allocations: the one the entry was made from
   std::uint32_t block = kNone;       // index into Problem::blocks; kNone: not planned, or lent
-  std::uint32_t lent = kNone;        // index into Lending::requests; kNone: not lent
+  std::uint32_t lent = kNone;        // index into Lending::requests, then early; kNone: not lent
   EntryClass entry_class = EntryClass::kStatic;
   Unplanned unplanned = Unplanned::kPlanned;
   // Requests from this one to the free, the latest of all traced iterations; 0: stays for good. Passes the axis' end
@@ -62,7 +62,8 @@ struct Lending {
     return sum;
   }
   std::vector<LentRequest> requests;
-  Bytes cycle_bytes = 0;  // the greatest load of the cycle without them
+  std::vector<LentRequest> early;  // of the prologue, whose scripts theirs are
+  Bytes cycle_bytes = 0;           // the greatest load of the cycle without them
 };
 
 struct Timeline {

@@ -1,6 +1,8 @@
 // What runs with captured graphs hold by their own plans. Recorded on an H200 (torch 2.11): a training step that is
 // captured after six eager ones, with evaluations before and after (captured_step.trace); a language model whose blocks
-// are captured, with evaluations of other lengths, not captured, before every fifth step (graphed_blocks.trace).
+// are captured, with evaluations of other lengths, not captured, before every fifth step (graphed_blocks.trace);
+// Megatron-LM with two graphs for each layer, captured in the end of its first iteration, before the optimizer's first
+// step (megatron_local.trace).
 #include "bench/replay/graph_run.h"
 
 #include <gtest/gtest.h>
@@ -73,6 +75,17 @@ TEST_F(GraphRunTest, AnEvaluationThatIsNotPlannedNeedsNoMoreThanTheSteps) {
   EXPECT_GT(Efficiency(run), 0.99);
   EXPECT_EQ(run.refused, 0u);
   EXPECT_FALSE(run.stats.gave_up);
+}
+
+TEST_F(GraphRunTest, TheFirstStepAfterTheCapturesLiesInThePool) {
+  Read("megatron_local.trace");
+  const GraphRun run = Replay(/*lends=*/true, kFullCard);
+  Print(run);
+  EXPECT_GT(Efficiency(run), 0.98);
+  EXPECT_EQ(run.stats.graphs.surprises, 0u);
+  EXPECT_EQ(run.refused, 0u);
+  EXPECT_FALSE(run.stats.gave_up);
+  EXPECT_GT(Efficiency(Replay(/*lends=*/true, FreeMemory::kDefaultKeep)), 0.96);
 }
 
 TEST_F(GraphRunTest, APlanThatLendsNothingHoldsMore) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <random>
 #include <string>
@@ -39,6 +40,86 @@ TEST_F(GraphLendingTest, EagerBlocksLieInThePoolBetweenLaunches) {
   Begin();
   EXPECT_EQ(Graphs().surprises, 0u);
   EXPECT_EQ(Graphs().times_lent, 1u);
+}
+
+// All is captured that the plan has: what is carried to a launch is free, too.
+TEST_F(GraphLendingTest, BeforeItsFirstLaunchAPoolServesSlots) {
+  Start();
+  program_->Iteration();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  Block carried = program_->Allocate(GraphProgram::kCarried, kStream);
+  EXPECT_TRUE(program_->IsLent(dead));
+  EXPECT_TRUE(program_->IsLent(carried));
+  program_->Use(&dead);
+  program_->Use(&carried);
+  program_->Free(dead);
+  program_->Free(carried);
+  Begin(kOther);
+  EXPECT_EQ(Graphs().surprises, 0u);
+  EXPECT_EQ(Graphs().times_lent, 1u);
+}
+
+TEST_F(GraphLendingTest, ABlockInTheFirstLaunchsWayGetsMemoryOfItsOwn) {
+  Start();
+  program_->Iteration();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+  EXPECT_EQ(Graphs().surprises, 1u);
+  program_->Use(&dead);
+  program_->Free(dead);
+}
+
+TEST_F(GraphLendingTest, BeforeItsFirstLaunchAPoolServesTheThreadThatCaptured) {
+  Start();
+  program_->Iteration();
+  std::thread other([this] {
+    EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream))) << "a launch may come meanwhile";
+  });
+  other.join();
+}
+
+// Kernels of the thread that captured may come to its block at any time: another thread's first launch waits.
+TEST_F(GraphLendingTest, AnotherThreadsFirstLaunchWaitsForBlocksBeforeIt) {
+  Start();
+  program_->Iteration();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  std::atomic<bool> freed{false};
+  std::thread launcher([&] {
+    EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+    EXPECT_TRUE(freed);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  program_->Use(&dead);
+  freed = true;
+  program_->Free(dead);
+  launcher.join();
+  EXPECT_EQ(Graphs().surprises, 0u);
+  program_->Iteration();
+  EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream))) << "this thread launches nothing";
+}
+
+TEST_F(GraphLendingTest, AnotherThreadsFirstLaunchOverABlockThatStaysIsAnError) {
+  Start();
+  program_->Iteration();
+  Block dead = program_->Allocate(GraphProgram::kDead, kStream);
+  ASSERT_TRUE(program_->IsLent(dead));
+  std::thread launcher([&] { EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kNotOrdered); });
+  launcher.join();
+  program_->Use(&dead);
+  program_->Free(dead);
+  EXPECT_EQ(program_->Launch(kA, kOther), Verdict::kLaunch);
+}
+
+// What may be captured yet, and what is to be filled first, waits for a launch.
+TEST_F(GraphLendingTest, OnlyThePlansWholePoolServesBeforeItsFirstLaunch) {
+  for (const GraphProgram::Options& options : {GraphProgram::Options{.requests_off = 1}, {.poisons = true}}) {
+    Start(options);
+    program_->Iteration();
+    EXPECT_FALSE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream)));
+    EXPECT_EQ(Graphs().times_lent, 0u);
+  }
 }
 
 // The second of the layout's pieces comes first, and is lent at that offset.
@@ -244,6 +325,7 @@ TEST_F(GraphLendingTest, OpeningThePoolTakesItBack) {
   program_->Use(&dead);
   program_->Free(dead);
   program_->pool().Closes();
+  EXPECT_EQ(Graphs().lent_bytes, 0u) << "it was launched: what it gave may be needed yet";
   Begin();
   EXPECT_TRUE(program_->IsLent(program_->Allocate(GraphProgram::kDead, kStream))) << "nothing was captured";
   EXPECT_EQ(Graphs().surprises, 0u);
@@ -341,6 +423,15 @@ Outcome RunRandomly(const GraphProgram::Options& options) {
     return verdict;
   };
   std::vector<Block> staying;
+  if (random() % 2 != 0) {  // before anything is launched
+    Block early = program.Allocate(random() % 2 != 0 ? GraphProgram::kDead : GraphProgram::kCarried, stream());
+    program.Use(&early);
+    if (random() % 4 != 0) {
+      program.Free(early);
+    } else {
+      staying.push_back(early);
+    }
+  }
   for (int iteration = 0; iteration < 60 && program.device().GetFindings().count() == 0; ++iteration) {
     program.Iteration();
     const auto odd = random() % 12;

@@ -153,6 +153,7 @@ class ScriptCursor {
   // have.
   [[nodiscard]] std::pair<std::int32_t, std::int32_t> Expected() const noexcept;
   [[nodiscard]] bool fenced() const noexcept { return fence_depth_ > 0; }
+  [[nodiscard]] bool in_prologue() const noexcept { return script_number() < prologue_; }
   [[nodiscard]] std::uint64_t iterations() const noexcept { return iterations_; }
 
  private:

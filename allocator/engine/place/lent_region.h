@@ -134,6 +134,7 @@ class LentRegion {
     if (IsLauncher(noted) || noted.launcher_count == noted.launchers.size()) return;
     noted.launchers[noted.launcher_count++] = ThisThread();
   }
+  void ForgetLaunchers(std::size_t pool) noexcept { pools_[pool].launcher_count = 0; }
   // The calling thread launches graphs of the pool in which [lo, hi) lies.
   [[nodiscard]] bool IsLaunchers(Granules lo, Granules hi) const noexcept {
     return std::ranges::any_of(
