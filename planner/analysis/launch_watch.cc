@@ -75,6 +75,7 @@ absl::StatusOr<LaunchWatch> LaunchWatch::Create(const LendablePools& pools, cons
   const absl::StatusOr<std::vector<MovedPool>> moved = FindPools(pools, plan);
   if (!moved.ok()) return moved.status();
   LaunchWatch watch;
+  watch.filled_ = pools.filled;
   for (const LendablePools::Graph& graph : pools.graphs) {
     watch.needs_.push_back(Moved(graph.needs, *moved));
     std::vector<ByteRanges>& gifts = watch.gifts_.emplace_back();

@@ -33,6 +33,8 @@ class LaunchWatch {
     }
   }
 
+  // All that pools will have was requested before the event.
+  [[nodiscard]] bool AreFilled() const { return now_ > filled_; }
   // A graph that was launched before left something there for another one, which was not launched for the last time.
   [[nodiscard]] bool Waits(const ByteRange& bytes) const;
 
@@ -52,6 +54,7 @@ class LaunchWatch {
   std::vector<Launch> launches_;
   std::vector<Gift> waiting_;
   std::size_t next_ = 0;
+  std::uint64_t filled_ = 0;
   std::uint64_t now_ = 0;
 };
 

@@ -148,6 +148,8 @@ class Player {
     const Allocation& allocation = device_.allocations[index];
     SegmentReplay& counts = replay_.segments[allocation.segment];
     const Slot& slot = plan_.lent_slots[number];
+    const bool is_early = allocation.segment < plan_.prologue.size();
+    if (is_early && !watch_.AreFilled()) return InTheWay(allocation, number, "comes before pools are filled, in");
     const bool waits = watch_.Waits({slot.offset, slot.offset + slot.capacity});
     if (const auto other = lent_.LiveIn(slot.offset, slot.offset + slot.capacity); waits || other.has_value()) {
       ++counts.occupied;

@@ -411,6 +411,16 @@ TEST_F(LendTest, TheCheckFindsABlockInTheWayOfALaunch) {
   EXPECT_THAT(Error(), HasSubstr("script 1 entry 0 lives when a launch needs bytes of lent slot 2 [0, 1048576)"));
 }
 
+TEST_F(LendTest, TheCheckFindsABlockInAPoolThatIsNotYetFilled) {
+  PlanAll("+w=4M I +t=6M -t C0 +d=8M!1^0 -d C0- +u=6M -u " + Repeat("I R0 +v=1M -v ", 4));
+  Entry& before = device().prologue.at(1).entries.at(0);
+  const Entry& after = device().prologue.at(1).entries.at(1);
+  ASSERT_NE(after.lent_slot, kNoSlot);
+  before.slot = kNoSlot;
+  before.lent_slot = after.lent_slot;
+  EXPECT_THAT(Error(), HasSubstr("script 1 entry 0 comes before pools are filled"));
+}
+
 TEST_F(LendTest, TheCheckFindsLentBlocksThatOverlap) {
   Plan(kOneGraph, "I +b=1M R0 +t=6M +u=2M -t -u -b");
   device().lent_slots[1].offset = 5 * kMiB;
