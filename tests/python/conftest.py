@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,11 @@ from megatron_scripts import Megatron
 from processes import HERE, ROOT, FakeProcess, Training
 from shown_page import chromium
 from synthetic_runs import synthesize
+
+# A shell without job control starts what runs in its background with interrupts ignored, and so would be all
+# processes that are started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A process under the fakes ------------------------------------------------------------------------------------------
 
