@@ -36,6 +36,7 @@ struct Candidate {
   LentRequest request;
   Lifetime life;      // ticks of the timeline
   Lifetime in_trace;  // events
+  std::uint32_t stream = 0;
 };
 
 class EarlyChooser {
@@ -80,17 +81,15 @@ class EarlyChooser {
         if (!MayBeLent(entry)) continue;
         const Block& block = timeline_.problem.blocks[entry.block];
         const Allocation& allocation = device_.allocations[entry.allocation];
-        candidates_.push_back({{s, e, 0, entry.bytes}, block.life, {allocation.event, allocation.free_event}});
+        const Lifetime in_trace{allocation.event, allocation.free_event};
+        candidates_.push_back({{s, e, 0, entry.bytes}, block.life, in_trace, block.stream});
         by_stream[block.stream] += entry.bytes;
       }
     }
     if (candidates_.empty()) return;
     const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
     const std::uint32_t stream = std::max_element(by_stream.begin(), by_stream.end(), less)->first;
-    std::erase_if(candidates_, [&](const Candidate& candidate) {
-      const std::uint32_t block = timeline_.scripts[candidate.request.script].entries[candidate.request.entry].block;
-      return timeline_.problem.blocks[block].stream != stream;
-    });
+    std::erase_if(candidates_, [stream](const Candidate& candidate) { return candidate.stream != stream; });
     const auto bytes_of = [](const Candidate& candidate) { return candidate.request.bytes; };
     std::ranges::stable_sort(candidates_, std::ranges::greater{}, bytes_of);
   }
