@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from stalloc.core import files, fit_files, log
+from stalloc.core import files, fit_files, log, run_cache
 from stalloc.core.json_files import read_object
 from stalloc.core.sizes import size
 from stalloc.tools.commands import fit, options
-from stalloc.tools.fitted import making, trials
+from stalloc.tools.fitted import making, meeting, trials
 from stalloc.tools.fitted.kept import MADE_FOR, SOURCES, Card, Kept, start_of
 from stalloc.tools.fitted.trials import TrialError, Trials
 from stalloc.tools.fitting.choose import FitError
@@ -46,21 +46,19 @@ def _made(program: Sequence[str], memory: Optional[int]) -> Path:
     card = Card.present(environ)
     if memory is None and card.count == 0:
         raise TrialError("a CPU has no memory of its own: --fit needs a size there, as --fit 24M")
-    _require_one_machine(environ)
+    several = _on_several_machines(environ)
     kept = Kept.of(environ, program, memory, card)
-    try:
-        changed = kept.changed()
-    except (ValueError, OSError) as error:
-        changed = str(error)
+    folder = kept.trials("job" if several else start_of(environ))
+    changed = _met(environ, folder, kept) if several else _changed(kept)
     if changed is None:
         _tell(f"takes the choice of an earlier start, {kept.file}")
         _show(read_object(kept.file), kept.file)
         return kept.file
     if changed:
         _tell(f"the choice of an earlier start is of no use: {changed}; a new one is made")
-    folder = kept.trials(start_of(environ))
     folder.mkdir(parents=True, exist_ok=True)
-    tried = making.try_out(Trials(program, folder, environ, "cuda" if card.count else "cpu"), _tell)
+    address = environ["MASTER_ADDR"] if several else None
+    tried = making.try_out(Trials(program, folder, environ, "cuda" if card.count else "cpu", address), _tell)
     if int(environ.get("RANK") or 0) != 0:
         return _answered(folder)
     try:
@@ -77,7 +75,27 @@ def _made(program: Sequence[str], memory: Optional[int]) -> Path:
     return kept.file
 
 
-def _require_one_machine(environ: dict[str, str]) -> None:
+def _changed(kept: Kept) -> Optional[str]:
+    """As of Kept, and why it cannot be read."""
+    try:
+        return kept.changed()
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+def _met(environ: dict[str, str], folder: Path, kept: Kept) -> Optional[str]:
+    """The same for all processes: as rank 0 finds it."""
+    rank = int(environ.get("RANK") or 0)
+    if rank != 0:
+        told: Optional[str] = meeting.follow(folder, rank)
+        return told
+    changed = _changed(kept)
+    meeting.lead(folder, int(environ["WORLD_SIZE"]), changed)
+    return changed
+
+
+def _on_several_machines(environ: dict[str, str]) -> bool:
+    """TrialError: its processes cannot find each other."""
     for name in _LAUNCHERS:
         if "WORLD_SIZE" not in environ and int(environ.get(name) or 1) > 1:
             raise TrialError(
@@ -85,11 +103,15 @@ def _require_one_machine(environ: dict[str, str]) -> None:
                 "torchrun sets them, found none: set them, or use stalloc fit and stalloc.apply"
             )
     ranks, here = (int(environ.get(name) or 1) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    if ranks != here:
-        raise TrialError(
-            f"expected all processes of the job on one machine, found WORLD_SIZE={ranks} and LOCAL_WORLD_SIZE={here}: "
-            "use stalloc fit and stalloc.apply there"
-        )
+    if ranks == here:
+        return False
+    for what, found in (("--dir", run_cache.chosen_directory(environ)), ("MASTER_ADDR", environ.get("MASTER_ADDR"))):
+        if not found:
+            raise TrialError(
+                f"expected {what} for a job on several machines (WORLD_SIZE={ranks}, LOCAL_WORLD_SIZE={here}), found "
+                "none: --dir is to be on a file system that all of them share"
+            )
+    return True
 
 
 def _chosen(tried: making.Tried, kept: Kept, offloads: bool) -> dict[str, Any]:

@@ -25,6 +25,7 @@ _WATCHED_ITERATIONS = 2  # then the device is watched
 _ITERATIONS = TRACED_ITERATIONS + _FREE_ITERATIONS + _WATCHED_ITERATIONS
 _POLL_SECONDS = 0.1
 _WAIT_SECONDS = 1800.0  # for other ranks
+_THIS_MACHINE = "127.0.0.1"
 _LINES = 12  # of what a failed program said
 
 
@@ -35,11 +36,20 @@ class TrialError(ValueError):
 class Trials:
     """Of one start. Every rank makes the same ones, one after the other."""
 
-    def __init__(self, program: Sequence[str], folder: Path, environ: Mapping[str, str], fake_device: str) -> None:
+    def __init__(
+        self,
+        program: Sequence[str],
+        folder: Path,
+        environ: Mapping[str, str],
+        fake_device: str,
+        address: Optional[str] = None,
+    ) -> None:
+        """`address`: of rank 0's machine, where there are several; they share the folder."""
         self._program = program
         self.folder = folder
         self._environ = environ
         self._fake_device = fake_device
+        self._address = address
         self._count = 0
         self.rank = int(environ.get("RANK") or 0)
         self.ranks = int(environ.get("WORLD_SIZE") or 1)
@@ -91,7 +101,8 @@ class Trials:
             fit_files.FIT: str(given),
         }
         if self.ranks > 1:
-            traced |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port()}
+            traced |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": self._port()}
+            traced["MASTER_ADDR"] = self._address or _THIS_MACHINE
         return {**self._environ, **traced}
 
     def _port(self) -> str:
@@ -99,7 +110,7 @@ class Trials:
         path = self.folder / f"port-{self._count}"
         if self.rank == 0:
             with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
+                free.bind((_THIS_MACHINE if self._address is None else "", 0))
                 write_whole(path, str(free.getsockname()[1]).encode())
         until = time.monotonic() + _WAIT_SECONDS
         while not path.is_file():
