@@ -261,9 +261,9 @@ Lending LendingOf(const Choice& choice, const std::vector<EarlyLent>& early, con
 Lending ChooseLent(const PoolSchedule& schedule, const DeviceTrace& device, const SteadyModel& model,
                    const Timeline& timeline) {
   if (schedule.empty()) return {};
-  Choice late = Chooser(schedule, device, model, timeline, /*owns_early=*/false).Run();
-  Choice early = Chooser(schedule, device, model, timeline, /*owns_early=*/true).Run();
-  const Choice& best = early.held < late.held ? early : late;
+  const Choice small_first = Chooser(schedule, device, model, timeline, /*owns_early=*/false).Run();
+  const Choice large_first = Chooser(schedule, device, model, timeline, /*owns_early=*/true).Run();
+  const Choice& best = large_first.held < small_first.held ? large_first : small_first;
   const std::vector<ByteRanges> own = OwnOf(best, schedule.pools);
   return LendingOf(best, ChooseEarlyLent(schedule, own, device, timeline, best.held), own, schedule.pools);
 }

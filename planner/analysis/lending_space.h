@@ -1,5 +1,5 @@
-// Places for blocks in graphs' pools, in the time of the cycle: bytes that no launch needs meanwhile and no other block
-// has, and where these do not suffice own memory after a pool's bytes or instead of them.
+// Places for blocks in graphs' pools, in the time of the schedule's needs: bytes that no launch needs meanwhile and no
+// other block has, and where these do not suffice own memory after a pool's bytes or instead of them.
 //
 //   pool's place   |= lent =|kept|== lent ==|           a block of the sum of both lent ranges and more
 //   its memory     | pool   |own | pool     | own |
@@ -22,7 +22,7 @@ class LendingSpace {
  public:
   struct Wanted {
     Bytes bytes = 0;
-    Lifetime life;   // in the cycle
+    Lifetime life;   // in that time
     Tick reach = 0;  // so far launches find it: its end, or one less if it is freed before those that come then
   };
   struct Place {
