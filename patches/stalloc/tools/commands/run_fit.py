@@ -87,8 +87,8 @@ def _met(environ: dict[str, str], folder: Path, kept: Kept) -> Optional[str]:
     """The same for all processes: as rank 0 finds it."""
     rank = int(environ.get("RANK") or 0)
     if rank != 0:
-        told: Optional[str] = meeting.follow(folder, rank)
-        return told
+        found: Optional[str] = meeting.follow(folder, rank)
+        return found
     changed = _changed(kept)
     meeting.lead(folder, int(environ["WORLD_SIZE"]), changed)
     return changed

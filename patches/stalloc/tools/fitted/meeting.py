@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.1
 
 
 def lead(folder: Path, ranks: int, done: Any) -> None:
-    """As rank 0: tells the others `done`, a value of JSON, once all are there. The folder is emptied. TrialError."""
+    """As rank 0: empties the folder, and writes `done`, a value of JSON, once all are there. TrialError."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + WAIT_SECONDS
@@ -41,16 +41,16 @@ def lead(folder: Path, ranks: int, done: Any) -> None:
 
 
 def follow(folder: Path, rank: int) -> Any:
-    """As any other rank: what rank 0 has told. TrialError: it has not come."""
+    """As any other rank: what rank 0 has written. TrialError: it has not come."""
     word = uuid.uuid4().hex
     hello, start = folder / f"hello-{rank}.json", folder / "start.json"
     until = time.monotonic() + WAIT_SECONDS
     while True:
         if _read(hello) != {"word": word}:  # rank 0 came later, and has emptied the folder
             write_whole(hello, json.dumps({"word": word}).encode())
-        told = _read(start)
-        if told is not None and told["words"].get(str(rank)) == word:
-            return told["done"]
+        found = _read(start)
+        if found is not None and found["words"].get(str(rank)) == word:
+            return found["done"]
         if time.monotonic() > until:
             raise TrialError(f"expected rank 0 of the job in {folder}, found none; {_SHARED}")
         time.sleep(_POLL_SECONDS)
