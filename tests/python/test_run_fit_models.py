@@ -48,6 +48,7 @@ def test_a_model_is_found_once_at_its_first_forward_pass(found: list[Any]) -> No
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.filterwarnings("ignore:Using .torch.compile.module..:UserWarning")  # where another test has left a hook
 @pytest.mark.parametrize(
     "compiles",
     [
