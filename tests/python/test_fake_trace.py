@@ -217,7 +217,10 @@ def test_one_rank_of_several_is_traced_alone(training: Training, replicated: boo
         (("--fake", "--assume", "nonzero=2"), "assumptions are float, int, bool, nonzero, equal and unique"),
     ],
 )
-def test_usage(options: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage(
+    options: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STALLOC_MODE", "Torch")  # the command sets it, for this process
     with pytest.raises(SystemExit) as left:
         cli.main(["run", *options, SCRIPT])
     assert left.value.code == 2
